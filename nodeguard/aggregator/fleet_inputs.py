@@ -175,7 +175,7 @@ class FleetInputs:
 
     def write_failed(self, name: str, error: WriteError) -> None:
         """Handle that an attempt of a write failed. name: uid of the Node, or name of the device rule."""
-        self._planner.record_write_error(name, error)
+        self._planner.unobserved_writes.record_error(name, error)
 
     def marks_failed(self, uid: str) -> None:
         """Handle that the marks of a Node cannot be written."""

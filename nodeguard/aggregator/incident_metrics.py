@@ -45,7 +45,7 @@ def incident_families(planner: Planner) -> Iterator[Metric]:
         "omitted_incidents",
         "Incidents above the limit of a node or of the fleet, without those of injected faults; nodeguard "
         "status has the number of nodes.",
-        sum(map(len, planner.incidents_left_out.values())),
+        sum(map(len, planner.tracker.left_out.values())),
     )
     yield counter(
         "incidents_omitted",

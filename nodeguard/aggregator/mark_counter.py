@@ -71,7 +71,7 @@ class MarkCounter:
     def _count_withheld(self, planner: Planner) -> None:
         withheld: set[tuple[tuple[str, str, str], str, str]] = {
             (decision.request.key, decision.request.mark.value, decision.restraint)
-            for decisions in planner.decisions.values()
+            for decisions in planner.tracker.decisions.values()
             for decision in decisions
             if decision.state == IncidentState.WITHHELD and not decision.request.injected
         }

@@ -78,7 +78,7 @@ def _unprotected(planner: Planner) -> Iterator[Metric]:
     """Yield the metrics of nodes with a fatal finding that may get new work."""
     rows = sorted(
         (planner.state.nodes[uid].name, reason)
-        for uid, decisions in planner.decisions.items()
+        for uid, decisions in planner.tracker.decisions.items()
         if uid in planner.state.nodes
         and (reason := _unmarked_reason(decisions))
         and _is_schedulable(planner, uid)

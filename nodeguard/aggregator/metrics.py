@@ -280,7 +280,7 @@ class _ServiceCollector(Collector):
             },
         )
         degraded = Counter(
-            (cover.degraded.topology, cover.state) for cover in planner.domain_decisions.values()
+            (cover.degraded.topology, cover.state) for cover in planner.domain_marks.decisions.values()
         )
         with_degraded = {view for view, _ in degraded}
         names = {topology.topology for topology in topologies} & {*LOCATION_TOPOLOGIES} | with_degraded

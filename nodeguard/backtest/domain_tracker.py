@@ -60,7 +60,7 @@ class DomainTracker:
 
     def plan_applied(self, planner: Planner, plan: Plan, at: float) -> None:
         """Record a plan that was carried out at once."""
-        decisions = {decision.degraded.name: decision for decision in planner.domain_decisions.values()}
+        decisions = {decision.degraded.name: decision for decision in planner.domain_marks.decisions.values()}
         for name in self._degraded.keys() - decisions.keys():
             self._degraded.pop(name).end = at
         for name, decision in decisions.items():

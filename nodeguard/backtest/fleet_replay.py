@@ -132,12 +132,12 @@ class FleetReplay:
     def _update_node(self, at: float, node: InventoryNode) -> None:
         """Update a recorded node; the marks of this replay stay on it."""
         self._planner.update_node(node)
-        if self._planner.decisions or self._has_marks(node.key):
+        if self._planner.tracker.decisions or self._has_marks(node.key):
             self._schedule(at)
 
     def _has_marks(self, uid: str) -> bool:
         """Return whether a node has marks or mark requests."""
-        return uid in self._planner.decisions or self._planner.state.marks(uid) != NodeMarks()
+        return uid in self._planner.tracker.decisions or self._planner.state.marks(uid) != NodeMarks()
 
     def _plan(self, at: float) -> None:
         """Plan, and apply the plan, until a plan releases no mark."""

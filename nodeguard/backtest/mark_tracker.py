@@ -118,7 +118,7 @@ class MarkTracker:
 
     def _compare_outcomes(self, planner: Planner, at: float) -> None:
         """Record what changed in the outcomes of mark requests since the last plan."""
-        now = planner.decisions
+        now = planner.tracker.decisions
         uids = self._outcomes.keys() | now.keys()
         changed = [uid for uid in uids if self._outcomes.get(uid) != now.get(uid)]
         for uid in sorted(changed):

@@ -43,13 +43,13 @@ def changes_each_second(planner: Planner) -> bool:
         state.pending_nodes()
         or planner.unobserved_writes
         or planner.releases.deferred
-        or planner.domain_decisions
+        or planner.domain_marks.decisions
         or any(state.marks(uid).node.degraded for uid in state.marked_nodes())
     )
 
 
 def _grace_ends(planner: Planner, now: Instant) -> Iterator[float]:
-    for decisions in planner.decisions.values():
+    for decisions in planner.tracker.decisions.values():
         for decision in decisions:
             if decision.state == IncidentState.PENDING and not decision.is_granted:
                 yield now.mono_of(decision.until)
@@ -64,7 +64,8 @@ def _soak_ends(planner: Planner) -> Iterator[float]:
 
 def _limit_ends(planner: Planner, now: Instant) -> Iterator[float]:
     """Yield when each mark of the checks that refuse further marks no longer counts as new."""
-    refusals = (decision.refusal for decisions in planner.decisions.values() for decision in decisions)
+    by_node = planner.tracker.decisions.values()
+    refusals = (decision.refusal for decisions in by_node for decision in decisions)
     checks = {refusal.check for refusal in refusals if refusal is not None and refusal.check}
     yield from _charge_ends(planner, checks, now) if checks else ()
 

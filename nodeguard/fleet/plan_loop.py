@@ -85,4 +85,4 @@ class PlanLoop:
 
     def _state(self) -> tuple[object, ...]:
         planner = self.planner
-        return planner.inputs, planner.decisions, planner.domain_decisions
+        return planner.inputs, planner.tracker.decisions, planner.domain_marks.decisions

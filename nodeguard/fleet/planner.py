@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from math import inf
 
-from nodeguard.fleet.decide.admission import Admissions, MarkDecision
+from nodeguard.fleet.decide.admission import Admissions
 from nodeguard.fleet.decide.admission_state import AdmissionContext
-from nodeguard.fleet.decide.domain_decision import DomainContext, DomainDecision
+from nodeguard.fleet.decide.domain_decision import DomainContext
 from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.failed_writes import FailedWrites
 from nodeguard.fleet.decide.mark_requests import MarkRequest, MarkRequests
-from nodeguard.fleet.decide.observed_marks import PlanObservation, UnobservedWrites, WriteError
+from nodeguard.fleet.decide.observed_marks import PlanObservation, UnobservedWrites
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.decide.release_tracker import ReleaseTracker
 from nodeguard.fleet.decide.restored_diagnosis import RestoredDiagnosis
@@ -48,7 +48,8 @@ class Planner:
     state: nodes, reports, marks and budgets. paused: reason of the operators' pause; empty for none.
     stale_agents: as of the latest `tick` or plan. vote_collector: collects the votes that the diagnosis
     evaluates. releases: proofs, and the wait of each mark. component_faults: of repeat offenders. tracker: of
-    incidents. admissions: with the grants of the dry run. unobserved_writes: of the latest plan.
+    incidents, with the decisions on mark requests. domain_marks: with the decisions on degraded domains.
+    admissions: with the grants of the dry run. unobserved_writes: of the latest plan.
     """
 
     def __init__(
@@ -76,9 +77,9 @@ class Planner:
         self._failed_writes = FailedWrites()
         self.vote_collector = VoteCollector(policy.diagnosis, self.state)
         self._restored = RestoredDiagnosis(self.vote_collector)
-        self._domain_marks = DomainMarks(self.vote_collector, self._restored)
-        self.releases = ReleaseTracker(self.state, self._domain_marks)
-        self._shared_incidents = SharedIncidents(self.vote_collector, self._domain_marks)
+        self.domain_marks = DomainMarks(self.vote_collector, self._restored)
+        self.releases = ReleaseTracker(self.state, self.domain_marks)
+        self._shared_incidents = SharedIncidents(self.vote_collector, self.domain_marks)
         self.component_faults = ComponentFaultTracker(self._shared_incidents.parent_incident)
         self.unobserved_writes = UnobservedWrites()
         self.tracker = IncidentTracker(self.state, self.releases.proofs, granted)
@@ -88,40 +89,9 @@ class Planner:
         """Return the diagnosis: degraded domains and suppressed checks."""
         return self.vote_collector.diagnosis
 
-    @property
-    def incidents(self) -> dict[str, dict[str, Incident]]:
-        """Return the incidents by uid of their Node (empty for those of domains and checks), and by name."""
-        return self.tracker.incidents
-
-    @property
-    def pending(self) -> Mapping[str, Mapping[str, Incident]]:
-        """Return the incidents that are not recorded yet, in the same way: those with a mark in its grace
-        period or being written.
-        """
-        return self.tracker.pending
-
-    @property
-    def incidents_left_out(self) -> Mapping[str, frozenset[str]]:
-        """Return the names of incidents that exceed the limits now, by uid of their Node."""
-        return self.tracker.left_out
-
-    @property
-    def decisions(self) -> Mapping[str, tuple[MarkDecision, ...]]:
-        """Return the decisions on each node's mark requests, as observed at the latest plan."""
-        return self.tracker.decisions
-
-    @property
-    def domain_decisions(self) -> Mapping[str, DomainDecision]:
-        """Return the decisions on degraded domains, as of the latest plan."""
-        return self._domain_marks.decisions
-
-    def domain_decision(self, domain: str) -> DomainDecision | None:
-        """Return the decision on a domain, as of the latest plan; None if it is not degraded any more."""
-        return self._domain_marks.decision(domain)
-
     def all_incidents(self) -> list[Incident]:
         """Return the incidents of all Nodes, domains and checks."""
-        return [incident for by_name in self.incidents.values() for incident in by_name.values()]
+        return [incident for by_name in self.tracker.incidents.values() for incident in by_name.values()]
 
     def node(self, uid: str) -> InventoryNode | None:
         """Return the node of a uid; None if there is none."""
@@ -201,7 +171,7 @@ class Planner:
         the time of its latest vote or request, in seconds of the monotonic clock.
         """
         nodes = self.diagnosis.voting.current_voters(now.mono)
-        for uid, decisions in self.decisions.items():
+        for uid, decisions in self.tracker.decisions.items():
             # The jobs of a node are evidence for the diagnosis, and an injected fault is none.
             since = (decision.request.since for decision in decisions if not decision.request.injected)
             latest = max(since, default=None)
@@ -254,11 +224,9 @@ class Planner:
         restraint = fleet_restraint(self.paused, self.policy, self.stale_agents)
         age = partial(self.state.clock.age, now=now)
         context = DomainContext(self.policy, len(self.state.placements), age, restraint, self.granted)
-        marks |= self._domain_marks.decide(context, self.state.placements, marks, now)
-        released += self._domain_marks.supersede(self.policy, self.state, marks, now)
-        uncovered, decisions = self._domain_marks.unexplained_requests(
-            self.policy, self._requests, marks, now
-        )
+        marks |= self.domain_marks.decide(context, self.state.placements, marks, now)
+        released += self.domain_marks.supersede(self.policy, self.state, marks, now)
+        uncovered, decisions = self.domain_marks.unexplained_requests(self.policy, self._requests, marks, now)
         admission = AdmissionContext(
             self.policy,
             self.state.placements,
@@ -279,7 +247,7 @@ class Planner:
         released += admitted.released
         observation = PlanObservation(self.state, self.unobserved_writes, marks, deferred, now)
         decisions = observation.decisions([*decisions, *admitted.decisions])
-        self._domain_marks.decisions = observation.domain_decisions(self._domain_marks.decisions)
+        self.domain_marks.decisions = observation.domain_decisions(self.domain_marks.decisions)
         changed = {
             uid: node_marks
             for uid, node_marks in marks.items()
@@ -321,10 +289,6 @@ class Planner:
         self._failed_writes.record_failed(uid)
         self.state.record_failed(uid)
 
-    def record_write_error(self, name: str, error: WriteError) -> None:
-        """Record that an attempt of a write failed. name: uid of the Node, or name of the device rule."""
-        self.unobserved_writes.record_error(name, error)
-
     def drop_issued(self) -> tuple[str, ...]:
         """Stop counting what is issued and not observed yet. Returns the uids of these nodes."""
         self.unobserved_writes.forget_errors()
@@ -337,7 +301,8 @@ class Planner:
     def parent_incidents(self, uid: str, now: Instant) -> tuple[Incident, ...]:
         """Return the incidents of domains and checks that explain findings of a node."""
         names = self._shared_incidents.parent_names(self.state, uid, now)
-        return tuple(incident for name, incident in self.incidents.get(SHARED, {}).items() if name in names)
+        shared = self.tracker.incidents.get(SHARED, {})
+        return tuple(incident for name, incident in shared.items() if name in names)
 
     def clear(self, incident: Incident, now: Instant) -> None:
         """Clear an incident of a domain or a check on an operator's request. One that is not restored yet is
@@ -367,7 +332,7 @@ class Planner:
 
     def _invalidate_diagnosis(self) -> None:
         """Evaluate all marked nodes and incidents again: the diagnosis changed."""
-        self._domain_marks.invalidate()
+        self.domain_marks.invalidate()
         self.tracker.touch_all()
         self._settled.clear()
 
@@ -387,6 +352,6 @@ class Planner:
 
     def _facts(self, uid: str, record: MarkRecord) -> HealthFacts:
         """Return the facts about the record of a node."""
-        decision = self.domain_decision(record.degraded[0].domain) if record.degraded else None
+        decision = self.domain_marks.decision(record.degraded[0].domain) if record.degraded else None
         reason = decision.evidence if decision is not None else ""
         return health_facts(record, self.reports.get(uid), self.releases.proofs.get(uid, {}), reason)

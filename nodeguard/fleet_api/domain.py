@@ -121,7 +121,7 @@ def list_domains(planner: Planner, now: Instant, *, include_healthy: bool = Fals
 
 def degraded_domains(planner: Planner, now: Instant, limit: int) -> tuple[DomainSummary, ...]:
     """Return the first `limit` degraded domains, those without a mark first."""
-    active = planner.diagnosis.voting.affected_domains(now.mono) if planner.domain_decisions else {}
+    active = planner.diagnosis.voting.affected_domains(now.mono) if planner.domain_marks.decisions else {}
     order = (
         IncidentState.WITHHELD,
         IncidentState.DRY_RUN,
@@ -129,7 +129,7 @@ def degraded_domains(planner: Planner, now: Instant, limit: int) -> tuple[Domain
         IncidentState.MARKED,
         IncidentState.ADVISED,
     )
-    summaries = [_summary(planner, path, active) for path in planner.domain_decisions]
+    summaries = [_summary(planner, path, active) for path in planner.domain_marks.decisions]
     summaries.sort(key=lambda domain: (order.index(domain.state or IncidentState.MARKED), domain.domain))
     return tuple(summaries[:limit])
 
@@ -137,7 +137,7 @@ def degraded_domains(planner: Planner, now: Instant, limit: int) -> tuple[Domain
 def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
     """Return the view of the domain of a path."""
     diagnosis = planner.diagnosis
-    degraded, decision = diagnosis.degraded_domains.get(path), planner.domain_decision(path)
+    degraded, decision = diagnosis.degraded_domains.get(path), planner.domain_marks.decision(path)
     members, active = _members(planner, path), diagnosis.voting.affected_domains(now.mono)
     tallies = diagnosis.voting.tallies(path, now.mono)
     fault_classes = (
@@ -251,7 +251,7 @@ def _siblings(planner: Planner, path: str) -> Set[str]:
 
 
 def _summary(planner: Planner, path: str, active: Mapping[str, int]) -> DomainSummary:
-    degraded, decision = planner.diagnosis.degraded_domains.get(path), planner.domain_decision(path)
+    degraded, decision = planner.diagnosis.degraded_domains.get(path), planner.domain_marks.decision(path)
     return DomainSummary(
         path,
         len(_members(planner, path)),

@@ -59,7 +59,7 @@ def fleet_map(planner: Planner, now: Instant, topology: str = "") -> FleetMap:
     choices = (*(view.topology for view in list_topologies(planner)), POOLS)
     if topology not in choices:
         first = POOLS if choices[0] in VERSION_TOPOLOGIES else choices[0]
-        topology = next((path.partition("/")[0] for path in sorted(planner.domain_decisions)), first)
+        topology = next((path.partition("/")[0] for path in sorted(planner.domain_marks.decisions)), first)
     nodes = defaultdict[str, list[NodeSummary]](list)
     for node in list_nodes(planner, now).nodes:
         path = node.pool if topology == POOLS else _domain(planner, planner.state.uid(node.node), topology)
@@ -80,9 +80,9 @@ def fleet_map(planner: Planner, now: Instant, topology: str = "") -> FleetMap:
 def _group(planner: Planner, path: str, members: list[NodeSummary]) -> MapGroup:
     members.sort(key=lambda node: _RANK[node.health])
     above = path
-    while above and above not in planner.domain_decisions:
+    while above and above not in planner.domain_marks.decisions:
         above = above.rpartition("/")[0]
-    state = planner.domain_decisions[above].state if above else None
+    state = planner.domain_marks.decisions[above].state if above else None
     return MapGroup(path, tuple(members), above, state)
 
 

@@ -168,13 +168,13 @@ def _guidance(planner: Planner, incident: Incident) -> Guidance | None:
 
 def all_incidents(planner: Planner) -> Iterator[Incident]:
     """Yield all current incidents, pending and resolved ones included."""
-    for uid in planner.incidents.keys() | planner.pending.keys():
+    for uid in planner.tracker.incidents.keys() | planner.tracker.pending.keys():
         yield from _of_node(planner, uid)
 
 
 def _of_node(planner: Planner, uid: str) -> Iterable[Incident]:
     """Return the incidents of a node; those of domains and checks where the uid is empty."""
-    return {**planner.incidents.get(uid, {}), **planner.pending.get(uid, {})}.values()
+    return {**planner.tracker.incidents.get(uid, {}), **planner.tracker.pending.get(uid, {})}.values()
 
 
 def summarize_incident(
@@ -198,7 +198,7 @@ def summarize_incident(
 
 def _decisions(planner: Planner, incident: Incident) -> Iterator[MarkDecision]:
     """Yield the decisions that an incident of a node shows."""
-    for decision in planner.decisions.get(incident.uid, ()) if incident.uid else ():
+    for decision in planner.tracker.decisions.get(incident.uid, ()) if incident.uid else ():
         request = decision.request
         subject = resource_of(request.target), request.injected
         if decision.state == incident.state and subject == (incident.target, incident.injected):

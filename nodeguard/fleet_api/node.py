@@ -105,7 +105,7 @@ def describe_node(
     placement, report = state.placements.get(uid), planner.reports.get(uid)
     if not uid:
         return None
-    decisions, marks = planner.decisions.get(uid, ()), state.marks(uid)
+    decisions, marks = planner.tracker.decisions.get(uid, ()), state.marks(uid)
     inventory = report.inventory if report else Inventory()
     last, stale = planner.last_reports.get(uid), planner.state.stale_agents(now).stale
     health, reported = known_health(planner, uid, stale), reported_health(report)
@@ -156,7 +156,7 @@ def describe_node(
         pending=tuple(_mark_requests(decisions, IncidentState.PENDING, now)),
         advisory=planner.granted == IncidentState.ADVISED,
         refused_messages=refused_messages(refusal, now) if refusal is not None else None,
-        incidents_omitted=len(planner.incidents_left_out.get(uid, ())),
+        incidents_omitted=len(planner.tracker.left_out.get(uid, ())),
         jobs=state.jobs.names(uid),
         injected_faults=injected_faults(name, report),
         findings_omitted=report.omitted if report else 0,
@@ -180,7 +180,7 @@ def _summary(
     planner: Planner, placement: NodePlacement, stale: Set[str], now: Instant, marks: tuple[Mark, ...]
 ) -> NodeSummary:
     health = known_health(planner, placement.uid, stale)
-    requests = planner.decisions.get(placement.uid, ())
+    requests = planner.tracker.decisions.get(placement.uid, ())
     states = Counter(outcome.state for outcome in requests if not outcome.request.injected)
     report, last = planner.reports.get(placement.uid), planner.last_reports.get(placement.uid)
     findings = report.findings if report else ()

@@ -54,7 +54,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
     budgets, offenders = _budgets(planner), repeat_offenders(planner, now)
     injected = _injected_faults(planner)
     frozen_age = _frozen_age(stale_agents, service, now)
-    by_node = [_real(decisions) for decisions in planner.decisions.values()]
+    by_node = [_real(decisions) for decisions in planner.tracker.decisions.values()]
     decisions = [decision for node_decisions in by_node for decision in node_decisions]
     # A mark that is being written has no grace period left.
     pending = [decision.until for decision in decisions if decision.until]
@@ -82,7 +82,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         worst=worst,
         worst_omitted=worst_omitted,
         topologies=list_topologies(planner),
-        domains=dict(Counter(decision.state for decision in planner.domain_decisions.values())),
+        domains=dict(Counter(decision.state for decision in planner.domain_marks.decisions.values())),
         degraded_domains=degraded_domains(planner, now, _WORST),
         suppressed_checks=suppressed_checks(planner, now),
         repeat_offenders=offenders[:_WORST],
@@ -238,7 +238,7 @@ def _marked(planner: Planner) -> dict[str, MarkedCounts]:
 
 
 def _left_out(planner: Planner) -> OmittedIncidents:
-    counts = Counter({uid: len(names) for uid, names in planner.incidents_left_out.items()})
+    counts = Counter({uid: len(names) for uid, names in planner.tracker.left_out.items()})
     nodes = planner.state.nodes
     most = tuple(nodes[uid].name for uid, _ in counts.most_common(_WORST) if uid in nodes)
     return OmittedIncidents(counts.total(), len(counts), most)

@@ -238,7 +238,7 @@ class SimulatedFleet:
 
     def _plan_interval(self) -> float:
         """Return the seconds between two plans: longer if many nodes have mark requests."""
-        return max(_PLAN_SECONDS, len(self.planner.decisions) / _NODES_PER_SECOND)
+        return max(_PLAN_SECONDS, len(self.planner.tracker.decisions) / _NODES_PER_SECOND)
 
     def _report_diagnosis(self, at: float) -> None:
         """Report domains and checks that the diagnosis has added to the degraded and suppressed ones."""

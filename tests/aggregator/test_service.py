@@ -157,7 +157,7 @@ async def test_a_report_is_planned_for_at_once_and_the_policy_reloaded_each_seco
         while scene.service.plans == before:
             await asyncio.sleep(0.001)
     running.cancel()
-    assert scene.planner.decisions
+    assert scene.planner.tracker.decisions
     assert scene.reloads >= 1
 
 
@@ -234,7 +234,7 @@ async def test_an_active_service_issues_many_new_marks_in_several_plans(
         scene.handler(caller, report(fatal=True))
     scene.backend.is_leader = False
     await scene.turn(1.0)
-    assert len(scene.planner.pending) == 70, "a plan that is not issued is whole"
+    assert len(scene.planner.tracker.pending) == 70, "a plan that is not issued is whole"
     scene.backend.is_leader = True
     sizes = []
     for _ in range(3):

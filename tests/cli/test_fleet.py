@@ -47,7 +47,7 @@ def _wide(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def name() -> str:
-    return next(iter(FLEET.planner.incidents["uid-1"]))
+    return next(iter(FLEET.planner.tracker.incidents["uid-1"]))
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -81,7 +81,7 @@ def through_cluster(incident: Incident) -> Incident:
 
 def fleet_with_incident(incident: Incident) -> Fleet:
     fleet = Fleet(4)
-    fleet.planner.incidents[incident.uid] = {incident.name: incident}
+    fleet.planner.tracker.incidents[incident.uid] = {incident.name: incident}
     return fleet
 
 
@@ -154,5 +154,5 @@ def domain_view(degraded: DegradedDomain) -> object:
     fleet, decision = fleet_with_domain(degraded)
     planner = fleet.planner
     cast("dict[str, DegradedDomain]", planner.diagnosis.degraded_domains)[degraded.domain] = degraded
-    cast("dict[str, DomainDecision]", planner.domain_decisions)[degraded.domain] = decision
+    planner.domain_marks.decisions[degraded.domain] = decision
     return describe_domain(planner, degraded.domain, fleet.now)

@@ -61,5 +61,5 @@ def wait(made: Fleet, seconds: float) -> None:
 
 
 def domains(made: Fleet, *states: IncidentState) -> list[Incident]:
-    incidents = made.planner.incidents.get("", {}).values()
+    incidents = made.planner.tracker.incidents.get("", {}).values()
     return [incident for incident in incidents if not states or incident.state in states]

@@ -219,6 +219,6 @@ def foreign(key: str = "nvidia.com/gpu", value: str = "present") -> Taint:
 def states(fleet: Fleet) -> dict[str, IncidentState]:
     return {
         incident.target: incident.state
-        for incidents in fleet.planner.incidents.values()
+        for incidents in fleet.planner.tracker.incidents.values()
         for incident in incidents.values()
     }

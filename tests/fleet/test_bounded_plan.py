@@ -57,7 +57,7 @@ def test_a_deferred_mark_is_decided_and_its_incident_follows() -> None:
     fleet.report(0, finding(age=2.0))
     fleet.report(1, finding(age=1.0))
     first = fleet.issue(1)
-    [decision] = fleet.planner.decisions["uid-1"]
+    [decision] = fleet.planner.tracker.decisions["uid-1"]
     assert decision.is_granted
     fleet.write(first)
     second = fleet.issue(1)
@@ -113,7 +113,7 @@ def test_a_fault_in_shared_hardware_is_diagnosed_while_its_reports_arrive_in_par
     for _ in range(30):
         made.after(5.0)
         marks_in_parts(made, 3)
-    assert made.planner.domain_decisions.keys() == {leaves.FIRST}
+    assert made.planner.domain_marks.decisions.keys() == {leaves.FIRST}
     assert [made.taints(number) for number in range(leaves.LEAF)] == [
         ["nodeguard.dev/domain-degraded=fabric"]
     ] * leaves.LEAF

@@ -127,7 +127,7 @@ def settle(fleet: Fleet) -> None:
 
 def granted(fleet: Fleet) -> set[tuple[str, str, Mark]]:
     """The requests that are granted, or that a dry run would grant."""
-    outcomes = [decision for found in fleet.planner.decisions.values() for decision in found]
+    outcomes = [decision for found in fleet.planner.tracker.decisions.values() for decision in found]
     return {
         (decision.request.node, decision.request.check, decision.request.mark)
         for decision in outcomes
@@ -231,7 +231,7 @@ def test_a_suspect_node_without_quarantine_budget_stays_suspect(second: str) -> 
     assert fleet.taints(0) == ["nodeguard.dev/suspect=gpu-bus"]
     [reason] = [
         decision.reason
-        for decision in fleet.planner.decisions["uid-0"]
+        for decision in fleet.planner.tracker.decisions["uid-0"]
         if decision.state == IncidentState.WITHHELD
     ]
     assert reason == "fleet budget used up: 1 of 1 nodes quarantined"
@@ -271,7 +271,9 @@ def test_a_quarantined_node_uses_no_suspect_budget() -> None:
     report(fleet, 0, "suspect")
     fleet.carry_out()
     assert fleet.taints(0) == []
-    assert [decision.state for decision in fleet.planner.decisions["uid-0"]] == [IncidentState.WITHHELD]
+    assert [decision.state for decision in fleet.planner.tracker.decisions["uid-0"]] == [
+        IncidentState.WITHHELD
+    ]
 
 
 def test_a_node_uses_no_reserve_as_suspect_after_its_fatal_fault() -> None:
@@ -280,7 +282,7 @@ def test_a_node_uses_no_reserve_as_suspect_after_its_fatal_fault() -> None:
         report(fleet, number, what)
         fleet.carry_out()
     assert fleet.marked() == [1]
-    [decision] = fleet.planner.decisions["uid-0"]
+    [decision] = fleet.planner.tracker.decisions["uid-0"]
     assert decision.reason == "fleet budget used up: 1 of 2 nodes marked, 1 kept for quarantine"
 
 

@@ -164,7 +164,10 @@ def test_a_second_suspect_node_of_a_small_fleet_is_withheld_with_the_used_amount
     fleet.report(2, finding("gpu-lost"))
     fleet.carry_out()
     reasons = [
-        decision.reason for found in fleet.planner.decisions.values() for decision in found if decision.reason
+        decision.reason
+        for found in fleet.planner.tracker.decisions.values()
+        for decision in found
+        if decision.reason
     ]
     assert reasons == ["suspect budget used up: 1 of 1 nodes suspect"]
 
@@ -174,7 +177,7 @@ def test_a_third_fatal_node_is_withheld_with_the_used_amount_and_the_limit() -> 
     for number in range(3):
         fleet.report(number, finding("gpu-lost"))
     fleet.carry_out()
-    outcomes = [decision for found in fleet.planner.decisions.values() for decision in found]
+    outcomes = [decision for found in fleet.planner.tracker.decisions.values() for decision in found]
     withheld = [decision for decision in outcomes if decision.state == IncidentState.WITHHELD]
     assert [decision.reason for decision in withheld] == [
         "fleet budget used up: 1 of 1 nodes quarantined"
@@ -190,7 +193,10 @@ def test_a_suspect_node_never_uses_the_reserve() -> None:
         fleet.report(number, finding("gpu-ecc", health=Health.SUSPECT))
     fleet.carry_out()
     reasons = {
-        decision.reason for found in fleet.planner.decisions.values() for decision in found if decision.reason
+        decision.reason
+        for found in fleet.planner.tracker.decisions.values()
+        for decision in found
+        if decision.reason
     }
     assert reasons == {"fleet budget used up: 1 of 2 nodes marked, 1 kept for quarantine"}
 

@@ -23,7 +23,7 @@ WAITS_A_MINUTE = replace(AT_ONCE, grace=GracePeriods(60.0, 60.0, 60.0))
 
 
 def decisions(fleet: Fleet) -> list[MarkDecision]:
-    return [decision for found in fleet.planner.decisions.values() for decision in found]
+    return [decision for found in fleet.planner.tracker.decisions.values() for decision in found]
 
 
 def run(fleet: Fleet, seconds: float) -> list[ClusterPlan]:
@@ -47,7 +47,7 @@ def test_a_fault_that_ends_within_its_grace_period_leaves_no_event_and_no_incide
     fleet.report(0)
     plans += run(fleet, 60.0)
     assert reported(plans) == []
-    assert (fleet.planner.incidents, fleet.planner.pending) == ({}, {})
+    assert (fleet.planner.tracker.incidents, fleet.planner.tracker.pending) == ({}, {})
     [over] = [incident for plan in plans for incident in plan.transient_incidents]
     assert (over.state, over.cause, over.occurrences) == (IncidentState.RESOLVED, "gpu-lost", 1)
 
@@ -105,7 +105,7 @@ def test_a_late_report_of_a_short_fault_leaves_no_event_and_no_incident() -> Non
     fleet = Fleet(3, WAITS_A_MINUTE)
     late(fleet, 0, finding(age=2.0))
     plans = [fleet.plan()]
-    [incident] = fleet.planner.pending["uid-0"].values()
+    [incident] = fleet.planner.tracker.pending["uid-0"].values()
     assert (incident.state, decisions(fleet)) == (IncidentState.PENDING, [])
     [line] = list_incidents(fleet.planner, LEADER, fleet.now).incidents
     assert (line.state, line.seconds_left) == (IncidentState.PENDING, 28.0)
@@ -131,7 +131,7 @@ def test_an_unconfirmed_fault_is_reported_after_its_grace_period() -> None:
     plans = run(fleet, 5.0)
     assert [event.reason for plan in plans for event in plan.events] == ["NodeguardFinding"]
     assert [incident.state for plan in plans for incident in plan.incidents] == [IncidentState.OPEN]
-    assert fleet.planner.pending == {}
+    assert fleet.planner.tracker.pending == {}
 
 
 def test_an_old_stale_fault_is_reported_beside_a_new_one() -> None:
@@ -173,7 +173,7 @@ def test_each_short_fault_of_a_target_is_in_the_history() -> None:
     fleet.carry_out()
     fleet.report(0)
     run(fleet, 2.0)
-    assert [incident.state for incident in fleet.planner.incidents["uid-0"].values()] == [
+    assert [incident.state for incident in fleet.planner.tracker.incidents["uid-0"].values()] == [
         IncidentState.RESOLVED
     ]
     for _ in range(2):
@@ -191,7 +191,7 @@ def test_a_pending_incident_is_found_by_its_name_until_its_grace_period_ends() -
     fleet = Fleet(3, WAITS)
     fleet.report(0, finding(age=0.0))
     run(fleet, 10.0)
-    [(name, incident)] = fleet.planner.pending["uid-0"].items()
+    [(name, incident)] = fleet.planner.tracker.pending["uid-0"].items()
     assert fleet.planner.tracker.pending_incident(name) is incident
     assert fleet.planner.tracker.pending_incident("node-0-other") is None
     assert fleet.planner.incident(name) is None

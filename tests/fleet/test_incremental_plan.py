@@ -64,9 +64,9 @@ def without_caches(planner: ClusterPlanner) -> ClusterPlanner:
     """Return a copy of a planner in which every index and every cached result is computed again."""
     made = copy.deepcopy(planner)
     made.set_policy(made.policy)
-    made._domain_marks.invalidate()
+    made.domain_marks.invalidate()
     made._settled.clear()
-    for uid in (*made.state.nodes, *made.incidents):
+    for uid in (*made.state.nodes, *made.tracker.incidents):
         made.state.touch(uid)
         made.tracker.touch(uid)
     return made
@@ -82,7 +82,11 @@ def of_nodes(plan: ClusterPlan) -> dict[str, object]:
 
 
 def decisions(planner: Planner) -> dict[object, MarkDecision]:
-    return {decision.request.key: decision for of_node in planner.decisions.values() for decision in of_node}
+    return {
+        decision.request.key: decision
+        for of_node in planner.tracker.decisions.values()
+        for decision in of_node
+    }
 
 
 def decisions_at_start(planner: Planner) -> dict[object, MarkDecision]:
@@ -96,7 +100,9 @@ def decisions_at_start(planner: Planner) -> dict[object, MarkDecision]:
 
 
 def incidents(planner: Planner) -> dict[str, Incident]:
-    return {name: incident for of_node in planner.incidents.values() for name, incident in of_node.items()}
+    return {
+        name: incident for of_node in planner.tracker.incidents.values() for name, incident in of_node.items()
+    }
 
 
 # Budgets that let many nodes be marked, so that a plan has something to keep.

@@ -31,12 +31,12 @@ def report(fleet: Fleet, fault: ReportedFinding, *, is_injected: bool, age: floa
 
 
 def states(fleet: Fleet) -> list[IncidentState]:
-    return [incident.state for incident in fleet.planner.incidents.get("uid-0", {}).values()]
+    return [incident.state for incident in fleet.planner.tracker.incidents.get("uid-0", {}).values()]
 
 
 def pending(fleet: Fleet) -> list[bool]:
     """Return whether each pending incident of the node is injected."""
-    return [incident.injected for incident in fleet.planner.pending.get("uid-0", {}).values()]
+    return [incident.injected for incident in fleet.planner.tracker.pending.get("uid-0", {}).values()]
 
 
 def test_a_late_report_opens_no_incident_within_the_grace_period(is_injected: bool) -> None:

@@ -24,7 +24,7 @@ def record(fleet: Fleet, number: int = 0) -> MarkRecord:
 
 
 def incidents(fleet: Fleet, number: int = 0) -> list[Incident]:
-    return list(fleet.planner.incidents.get(f"uid-{number}", {}).values())
+    return list(fleet.planner.tracker.incidents.get(f"uid-{number}", {}).values())
 
 
 def inject(fleet: Fleet, *faults: str, number: int = 0) -> None:
@@ -74,7 +74,7 @@ def test_a_fault_that_the_policy_does_not_allow_has_no_effect(rule: InjectionPol
     fleet = Fleet(1, replace(AT_ONCE, injection=rule))
     inject(fleet, "gpu-lost")
     plan = fleet.carry_out()
-    assert (plan.nodes, plan.incidents, plan.events, fleet.planner.decisions) == ((), (), (), {})
+    assert (plan.nodes, plan.incidents, plan.events, fleet.planner.tracker.decisions) == ((), (), (), {})
     [fault] = fleet.planner.reports["uid-0"].injections
     assert fault.refusal == refusal
     fleet.planner.set_policy(ALLOWED)
@@ -251,7 +251,7 @@ def test_the_jobs_of_a_node_are_not_read_for_an_injected_fault() -> None:
     fleet = Fleet(1, ALLOWED)
     inject(fleet, "gpu-lost")
     fleet.carry_out()
-    assert fleet.planner.decisions
+    assert fleet.planner.tracker.decisions
     assert fleet.planner.job_nodes(fleet.now) == {}
 
 

@@ -26,7 +26,7 @@ def issue(fleet: Fleet, seconds: float = 0.0) -> ClusterPlan:
 
 
 def stored(fleet: Fleet, number: int = 0) -> list[Incident]:
-    return list(fleet.planner.incidents.get(f"uid-{number}", {}).values())
+    return list(fleet.planner.tracker.incidents.get(f"uid-{number}", {}).values())
 
 
 def shown(fleet: Fleet, number: int = 0) -> list[tuple[IncidentState, WriteState | None]]:
@@ -35,7 +35,7 @@ def shown(fleet: Fleet, number: int = 0) -> list[tuple[IncidentState, WriteState
 
 
 def decided(fleet: Fleet, number: int = 0) -> list[tuple[IncidentState, str]]:
-    return [(item.state, item.restraint) for item in fleet.planner.decisions[f"uid-{number}"]]
+    return [(item.state, item.restraint) for item in fleet.planner.tracker.decisions[f"uid-{number}"]]
 
 
 def test_a_mark_is_reported_once_it_is_observed() -> None:
@@ -57,7 +57,7 @@ def test_a_refused_write_is_reported_after_a_while_with_its_error_and_until_it_s
     fleet = Fleet(4)
     fleet.report(0, finding())
     first = issue(fleet)
-    fleet.planner.record_write_error("uid-0", FORBIDDEN)
+    fleet.planner.unobserved_writes.record_error("uid-0", FORBIDDEN)
     assert issue(fleet, REPORTED_AFTER - 1.0).incidents == ()
     plan = issue(fleet, 1.0)
     [incident] = plan.incidents
@@ -72,7 +72,9 @@ def test_a_refused_write_is_reported_after_a_while_with_its_error_and_until_it_s
     assert "node node-0 is not marked: its write is refused" in event.message
     assert decided(fleet) == [(IncidentState.WITHHELD, "write")]
     for _ in range(3):
-        fleet.planner.record_write_error("uid-0", WriteError("forbidden, request 7", is_refused=True))
+        fleet.planner.unobserved_writes.record_error(
+            "uid-0", WriteError("forbidden, request 7", is_refused=True)
+        )
         plan = issue(fleet, 10.0)
         assert (plan.incidents, plan.events) == ((), ()), "the same error is written once"
     fleet.write(first)
@@ -89,7 +91,7 @@ def test_a_write_without_an_answer_is_pending() -> None:
     [incident] = issue(fleet, REPORTED_AFTER).incidents
     assert (incident.state, incident.write) == (IncidentState.WITHHELD, WriteState.PENDING)
     assert incident.detail.startswith("its write has been pending since 2023-")
-    fleet.planner.record_write_error("uid-0", UNREACHABLE)
+    fleet.planner.unobserved_writes.record_error("uid-0", UNREACHABLE)
     [incident] = issue(fleet, 1.0).incidents
     assert incident.detail.endswith(f": {UNREACHABLE.message}")
 
@@ -167,7 +169,7 @@ def test_a_mark_is_released_once_it_is_gone() -> None:
     assert plan.nodes[0].taints == ()
     assert [item.state for item in stored(fleet)] == [IncidentState.MARKED]
     assert issue(fleet, 1.0).incidents == ()
-    fleet.planner.record_write_error("uid-0", FORBIDDEN)
+    fleet.planner.unobserved_writes.record_error("uid-0", FORBIDDEN)
     refused = issue(fleet, REPORTED_AFTER)
     [incident] = refused.incidents
     assert (incident.state, incident.write) == (IncidentState.RECOVERING, WriteState.REFUSED)
@@ -184,7 +186,7 @@ def test_a_removal_that_fails_after_the_soak_period_has_an_event() -> None:
     fleet.report(0)
     assert [event.reason for event in issue(fleet, 1.0).events] == ["NodeguardRecovering"]
     assert issue(fleet, 60.0).incidents == ()
-    fleet.planner.record_write_error("uid-0", FORBIDDEN)
+    fleet.planner.unobserved_writes.record_error("uid-0", FORBIDDEN)
     [event] = issue(fleet, REPORTED_AFTER).events
     assert (event.reason, "the write that removes the mark is refused" in event.message) == (
         "NodeguardRecovering",
@@ -218,7 +220,7 @@ def test_a_write_that_fails_is_reported_though_others_succeed() -> None:
     fleet = Fleet(100)
     fleet.report(0, finding())
     issue(fleet)
-    fleet.planner.record_write_error("uid-0", FORBIDDEN)
+    fleet.planner.unobserved_writes.record_error("uid-0", FORBIDDEN)
     for number in range(1, 10):
         fleet.report(number, finding())
         plan = issue(fleet, 1.0)
@@ -273,7 +275,7 @@ def test_the_mark_of_a_device_is_reported_once_its_rule_is_observed() -> None:
     plan = issue(fleet)
     [rule] = plan.rules
     assert shown(fleet) == [(IncidentState.PENDING, None)]
-    fleet.planner.record_write_error(rule.name, FORBIDDEN)
+    fleet.planner.unobserved_writes.record_error(rule.name, FORBIDDEN)
     [incident] = issue(fleet, REPORTED_AFTER).incidents
     assert (incident.state, incident.write) == (IncidentState.WITHHELD, WriteState.REFUSED)
     assert incident.scope == "GPU 0000:3b:00 of node-0"

@@ -54,7 +54,9 @@ def test_a_list_has_a_limit_and_counts_the_omitted(monkeypatch: pytest.MonkeyPat
 
 def test_an_incident_has_its_marks_and_decisions() -> None:
     fleet = scene()
-    name = next(name for name, item in fleet.planner.incidents["uid-1"].items() if item.cause == "gpu-lost")
+    name = next(
+        name for name, item in fleet.planner.tracker.incidents["uid-1"].items() if item.cause == "gpu-lost"
+    )
     available = replace(LEADER, decisions={name: OperatorDecision(name, "alice", "bob, 12:00")})
     view = describe_incident(fleet.planner, available, name, fleet.now)
     assert view is not None
@@ -79,7 +81,7 @@ def test_an_incident_has_its_marks_and_decisions() -> None:
 
 def test_a_resolved_incident_has_its_time() -> None:
     fleet = scene()
-    [name] = fleet.planner.incidents["uid-2"]
+    [name] = fleet.planner.tracker.incidents["uid-2"]
     view = describe_incident(fleet.planner, LEADER, name, fleet.now)
     assert view is not None
     assert (view.resolved_at, view.scope, view.marks) == ("2023-11-14T22:13:30Z", "", ())
@@ -98,12 +100,12 @@ def test_the_age_of_a_finding_is_bounded() -> None:
 
 def test_an_incident_has_the_commands_of_its_action() -> None:
     fleet = scene()
-    by_cause = {item.cause: name for name, item in fleet.planner.incidents["uid-1"].items()}
+    by_cause = {item.cause: name for name, item in fleet.planner.tracker.incidents["uid-1"].items()}
     lost = describe_incident(fleet.planner, LEADER, by_cause["gpu-lost"], fleet.now)
     assert lost is not None
     assert lost.how[0] == "kubectl drain node-1 --ignore-daemonsets --delete-emptydir-data"
     assert "nvidia-smi --gpu-reset -i 0000:3b:00.0" in lost.how[3]
-    [resolved] = fleet.planner.incidents["uid-2"]
+    [resolved] = fleet.planner.tracker.incidents["uid-2"]
     over = describe_incident(fleet.planner, LEADER, resolved, fleet.now)
     assert over is not None
     assert (over.state, over.how) == (IncidentState.RESOLVED, ())
@@ -116,7 +118,7 @@ def test_a_check_of_the_catalogue_gives_commands_of_its_own() -> None:
     fleet.report(0, finding("fabric-manager-down", "node", action=Action.RESTART_SERVICE))
     fleet.after(10.0)
     fleet.carry_out()
-    [name] = fleet.planner.incidents["uid-0"]
+    [name] = fleet.planner.tracker.incidents["uid-0"]
     with_checks = describe_incident(fleet.planner, LEADER, name, fleet.now, checks)
     without = describe_incident(fleet.planner, LEADER, name, fleet.now)
     assert with_checks is not None

@@ -150,7 +150,7 @@ class Invariants:
 
     def _check_decisions(self) -> None:
         planner = self._world.planner
-        for uid, decisions in planner.decisions.items():
+        for uid, decisions in planner.tracker.decisions.items():
             keys = [decision.request.key for decision in decisions]
             require(len(keys) == len(set(keys)), "a request has one decision", uid, keys)
             for decision in decisions:
@@ -161,7 +161,7 @@ class Invariants:
                     self._check_observed(decision)
                 if decision.state == IncidentState.PENDING and not decision.is_being_written:
                     require(decision.until > self._world.wall, "a grace period ends later", decision)
-        for domain in planner.domain_decisions.values():
+        for domain in planner.domain_marks.decisions.values():
             self._world.counts[f"domain {domain.state.slug}"] += 1
             if domain.state == IncidentState.WITHHELD:
                 require(domain.reason, "a domain mark that is not set has a reason", domain)
@@ -278,7 +278,7 @@ class Invariants:
             world.preempted.add(node.name)
             waits = (
                 decision
-                for decisions in world.planner.decisions.values()
+                for decisions in world.planner.tracker.decisions.values()
                 for decision in decisions
                 if decision.restraint == "budget" and not decision.request.injected
             )

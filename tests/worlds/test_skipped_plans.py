@@ -48,8 +48,8 @@ class LoggingWorld(World):
         incidents = {uid: dict(of_node) for uid, of_node in tracker.incidents.items()}
         pending = {uid: dict(of_node) for uid, of_node in tracker.pending.items()}
         return (
-            planner.decisions,
-            planner.domain_decisions,
+            planner.tracker.decisions,
+            planner.domain_marks.decisions,
             waits,
             proofs,
             incidents,

@@ -369,7 +369,7 @@ class World:
 
     def _dismiss(self, step: Step) -> None:
         """Clear the incidents of domains and checks."""
-        for incident in list(self.planner.incidents.get("", {}).values()):
+        for incident in list(self.planner.tracker.incidents.get("", {}).values()):
             if incident.is_open:
                 self.dismissed.add(incident.domain)
                 decision = OperatorDecision(incident.name, clear=f"an operator at {rfc3339(self.wall)}")
@@ -397,7 +397,7 @@ class World:
         members, nodes = self.planner.vote_collector.domain_members, self.cluster.nodes
         return {
             (nodes[uid].name, Mark.DOMAIN_DEGRADED.key.removeprefix(PREFIX), domain.degraded.topology)
-            for domain in self.planner.domain_decisions.values()
+            for domain in self.planner.domain_marks.decisions.values()
             if domain.state == IncidentState.WITHHELD and "budget" in domain.reason
             for uid in members.nodes(domain.degraded.domain)
             if uid in nodes

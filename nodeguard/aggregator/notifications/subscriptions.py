@@ -199,7 +199,7 @@ class Subscriptions:
         may_be_over: whether an incident without a record may be over.
         """
         recorded = {incident.name: incident for incident in planner.all_incidents()}
-        for pending in planner.pending.values():
+        for pending in planner.tracker.pending.values():
             recorded = {**pending, **recorded}
         for name, subscription in self._subscriptions.items():
             ended = subscription.ended(
@@ -247,7 +247,7 @@ def _candidates(
     """Yield the changed incidents, and the recorded ones that are due. due: uids of their Nodes by name."""
     yield from changed.values()
     for name, uid in due.items():
-        incident = planner.incidents.get(uid, {}).get(name)
+        incident = planner.tracker.incidents.get(uid, {}).get(name)
         if incident is not None and name not in changed:
             yield incident
 
@@ -265,7 +265,7 @@ def _would_be_recorded(planner: Planner, incident: Incident) -> bool:
     """Return whether an incident would be recorded if it was not over: enough of its nodes have reported
     since the start, or its Node no longer exists, and it does not exceed the limits.
     """
-    if incident.name in planner.incidents_left_out.get(incident.uid, ()):
+    if incident.name in planner.tracker.left_out.get(incident.uid, ()):
         return False
     if incident.node:
         return incident.uid in planner.reports or planner.node(incident.uid) is None

@@ -69,7 +69,7 @@ async def test_every_response_fits_its_schema(tmp_path: Path) -> None:
     fleet = fleet_with_fault(
         replace(AT_ONCE, topologies=(TopologyLabels("rack", ("rack",)), TopologyLabels("power", ("pool",))))
     )
-    [name] = fleet.planner.incidents["uid-1"]
+    [name] = fleet.planner.tracker.incidents["uid-1"]
     async with client(tmp_path, fleet, RecordingActions()) as query:
         for path, schema in (
             ("status", FleetStatus),
@@ -104,7 +104,7 @@ async def test_every_response_fits_its_schema(tmp_path: Path) -> None:
 
 async def test_actions_are_carried_out_and_their_message_returned(tmp_path: Path) -> None:
     fleet, actions = fleet_with_fault(), RecordingActions()
-    [name] = fleet.planner.incidents["uid-1"]
+    [name] = fleet.planner.tracker.incidents["uid-1"]
     async with client(tmp_path, fleet, actions) as query:
         for path, body in (
             ("pause", {"reason": "a bad driver", "by": "alice"}),
@@ -214,11 +214,11 @@ async def test_an_action_on_a_pending_or_resolved_incident_is_refused(tmp_path: 
     fleet, actions = Fleet(8, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0, 60.0))), RecordingActions()
     fleet.report(2, finding(age=80.0))
     fleet.carry_out()
-    [over] = fleet.planner.incidents["uid-2"]
+    [over] = fleet.planner.tracker.incidents["uid-2"]
     fleet.report(2)
     fleet.report(1, finding(age=1.0))
     fleet.carry_out()
-    [pending] = fleet.planner.pending["uid-1"]
+    [pending] = fleet.planner.tracker.pending["uid-1"]
     async with client(tmp_path, fleet, actions) as query:
         for name, problem in (
             (pending, "is in its grace period: there is nothing to decide before its end"),

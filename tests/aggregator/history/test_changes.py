@@ -90,7 +90,7 @@ def test_a_release_is_a_change_once_it_is_observed_and_a_refused_one_is_named(sc
     planner, fleet = scene.fleet.planner, scene.fleet
     plan = fleet.issue()
     scene.history.plan_made(plan, fleet.now, acts=True)
-    planner.record_write_error("uid-1", WriteError("nodes is forbidden", is_refused=True))
+    planner.unobserved_writes.record_error("uid-1", WriteError("nodes is forbidden", is_refused=True))
     for _ in range(2):
         scene.tick(400.0)
         scene.history.plan_made(fleet.plan(), fleet.now, acts=True)

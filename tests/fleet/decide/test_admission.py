@@ -18,7 +18,10 @@ def test_the_most_severe_requests_come_first_and_the_rest_is_withheld_with_a_rea
     fleet.carry_out()
     assert fleet.marked() == [0, 4]
     reasons = {
-        decision.reason for found in fleet.planner.decisions.values() for decision in found if decision.reason
+        decision.reason
+        for found in fleet.planner.tracker.decisions.values()
+        for decision in found
+        if decision.reason
     }
     assert reasons == {"fleet budget used up: 2 of 2 nodes marked"}
 
@@ -58,7 +61,7 @@ def test_a_domain_has_its_own_budget() -> None:
     fleet.carry_out()
     assert len(fleet.marked()) == 2
     assert "budget of rack/r0 used up: 2 of 2 nodes marked" in {
-        decision.reason for found in fleet.planner.decisions.values() for decision in found
+        decision.reason for found in fleet.planner.tracker.decisions.values() for decision in found
     }
 
 
@@ -93,7 +96,7 @@ def test_a_dry_run_respects_the_budget() -> None:
     for number in range(10):
         fleet.report(number, finding())
     fleet.carry_out()
-    outcomes = [decision for found in fleet.planner.decisions.values() for decision in found]
+    outcomes = [decision for found in fleet.planner.tracker.decisions.values() for decision in found]
     assert {decision.state for decision in outcomes} == {IncidentState.DRY_RUN}
     assert (
         sorted(decision.reason for decision in outcomes)
@@ -112,7 +115,7 @@ def test_a_hold_maintenance_a_pause_and_stale_data_each_forbid_a_mark() -> None:
     fleet.report(2, finding(data_status=DataStatus.UNKNOWN))
     fleet.carry_out()
     assert fleet.marked() == []
-    assert [decision.reason for found in fleet.planner.decisions.values() for decision in found] == [
+    assert [decision.reason for found in fleet.planner.tracker.decisions.values() for decision in found] == [
         "hold on the node: Ann looks at it",
         "the node is under maintenance: new firmware",
     ]

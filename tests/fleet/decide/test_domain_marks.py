@@ -38,7 +38,9 @@ def test_a_degraded_domain_has_one_incident_and_a_mark_on_every_member() -> None
     assert domain.detail == "over when fewer than 2 of its nodes show it for 30 min"
     assert [symptom.target for symptom in domain.symptoms][:2] == [f"node-0, {PORT}", f"node-1, {PORT}"]
     assert [
-        incident.name for incidents in made.planner.incidents.values() for incident in incidents.values()
+        incident.name
+        for incidents in made.planner.tracker.incidents.values()
+        for incident in incidents.values()
     ] == [domain.name]
 
 
@@ -71,7 +73,7 @@ def test_a_domain_mark_supersedes_node_marks_that_return_for_nodes_still_unhealt
             made.write(plan)
     assert {made.taints(number)[0] for number in range(LEAF)} == {"nodeguard.dev/domain-degraded=fabric"}
     assert ("uid-0", "superseded") in released
-    [part] = made.planner.incidents["uid-0"].values()
+    [part] = made.planner.tracker.incidents["uid-0"].values()
     [whole] = domains(made)
     assert (part.state, part.detail, part.parent) == (
         IncidentState.OPEN,
@@ -95,7 +97,7 @@ def test_a_domain_mark_that_the_plan_removes_supersedes_no_mark_of_its_node() ->
     marked = state.marks_in_effect("uid-0").node
     both = NodeMarks(replace(marked, causes=before.causes, charge=before.charge))
     leaving = NodeMarks(replace(both.node, degraded=()))
-    supersede = made.planner._domain_marks.supersede
+    supersede = made.planner.domain_marks.supersede
     for planned, reasons in ((both, ["superseded"]), (leaving, [])):
         released = supersede(made.planner.policy, state, {"uid-0": planned}, made.now)
         assert [mark.reason for _, mark in released] == reasons
@@ -215,9 +217,9 @@ def test_a_suppressed_check_releases_marks_that_no_other_source_confirms() -> No
     assert domain.message.startswith(
         "check gpu-lost is suppressed: it fires on 14 nodes that share nothing, where 4 within 10 min"
     )
-    [state] = {incident.detail for incident in made.planner.incidents["uid-41"].values()}
+    [state] = {incident.detail for incident in made.planner.tracker.incidents["uid-41"].values()}
     assert state == "check gpu-lost is suppressed: see nodeguard status"
-    incidents = made.planner.incidents[""].values()
+    incidents = made.planner.tracker.incidents[""].values()
     made.restart(incidents=incidents)
     wait(made, 5.0)
     assert made.marked() == [25]
@@ -286,7 +288,7 @@ def test_a_late_restart_marks_no_single_node() -> None:
     made = fleet()
     fails(made)
     wait(made, 1_500.0)
-    incidents = made.planner.incidents[""].values()
+    incidents = made.planner.tracker.incidents[""].values()
     made.reports = {
         uid: replace(report, findings=tuple(replace(finding, age=1_500.0) for finding in report.findings))
         for uid, report in made.reports.items()

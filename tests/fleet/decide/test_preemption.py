@@ -42,7 +42,7 @@ def inject_in_turn(fleet: Fleet, count: int) -> None:
 
 
 def decision(fleet: Fleet, number: int) -> tuple[IncidentState, str]:
-    [made] = fleet.planner.decisions[f"uid-{number}"]
+    [made] = fleet.planner.tracker.decisions[f"uid-{number}"]
     return made.state, made.reason
 
 
@@ -68,10 +68,10 @@ def test_a_real_fault_takes_the_budget_of_an_injected_one() -> None:
         IncidentState.WITHHELD,
         "fleet budget used up: 1 of 1 nodes quarantined; marks of injected faults are removed first",
     )
-    [incident] = fleet.planner.incidents["uid-1"].values()
+    [incident] = fleet.planner.tracker.incidents["uid-1"].values()
     assert incident.state == IncidentState.MARKED, "until the removal is observed"
     plan = fleet.carry_out()
-    [incident] = fleet.planner.incidents["uid-1"].values()
+    [incident] = fleet.planner.tracker.incidents["uid-1"].values()
     assert (incident.state, incident.injected) == (IncidentState.WITHHELD, True)
     assert [event.reason for event in plan.events if event.node == "node-1"] == ["NodeguardWithheld"]
     assert (fleet.marked(), record(fleet, 1)) == ([2], MarkRecord())
@@ -167,7 +167,9 @@ def test_a_real_fault_on_a_node_with_an_injected_mark_needs_the_budget_of_its_ch
     fleet.after(1.0)
     fleet.report(1, finding(), proven=(in_order(),), injected=(finding("gpu-ecc", age=1.0),))
     fleet.carry_out()
-    states = {made.request.check: (made.state, made.reason) for made in fleet.planner.decisions["uid-1"]}
+    states = {
+        made.request.check: (made.state, made.reason) for made in fleet.planner.tracker.decisions["uid-1"]
+    }
     assert states["gpu-lost"] == (
         IncidentState.WITHHELD,
         "budget of check gpu-lost used up: 1 of 1 active marks",

@@ -348,7 +348,7 @@ def test_a_clear_after_the_first_plan_of_a_domain_is_final() -> None:
     while not degraded(made):
         made.after(1.0)
         plan = made.issue()
-    [incident] = made.planner.pending[SHARED].values()
+    [incident] = made.planner.tracker.pending[SHARED].values()
     made.planner.clear(incident, made.now)
     made.write(plan)
     wait(made, 30.0)

@@ -276,7 +276,7 @@ def test_the_evidence_counts_each_node_once() -> None:
     for number in range(16, 24):
         made.change(number, labels={"pod": "p0", "rack": f"part-{number % 2}"})
     advance(made, 120.0)
-    [decision] = made.planner.domain_decisions.values()
+    [decision] = made.planner.domain_marks.decisions.values()
     assert decision.evidence == "fabric/p0/r2: 8 of 8 nodes lost a link at once; its 4 siblings did not"
     fails(made, sorted(set(range(40)) - set(range(16, 24))))
     advance(made, 300.0)

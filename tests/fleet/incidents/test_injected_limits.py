@@ -12,7 +12,7 @@ GPUS = [f"gpu/0000:{bus:02x}:00" for bus in range(0x40, 0x48)]
 
 
 def recorded(fleet: Fleet, *, injected: bool) -> int:
-    every = (item for incidents in fleet.planner.incidents.values() for item in incidents.values())
+    every = (item for incidents in fleet.planner.tracker.incidents.values() for item in incidents.values())
     return sum(item.injected == injected for item in every)
 
 
@@ -37,7 +37,7 @@ def test_only_real_incidents_are_counted_as_omitted() -> None:
         inject(fleet, "gpu-lost", number=number)
     fleet.carry_out()
     assert recorded(fleet, injected=True) == 2
-    assert (fleet.planner.incidents_left_out, fleet.planner.tracker.left_out_total) == ({}, 0)
+    assert (fleet.planner.tracker.left_out, fleet.planner.tracker.left_out_total) == ({}, 0)
 
 
 def test_an_injected_fault_beyond_the_limit_is_recorded_when_another_was_resolved_long_ago() -> None:
@@ -48,11 +48,13 @@ def test_an_injected_fault_beyond_the_limit_is_recorded_when_another_was_resolve
     inject(fleet, "gpu-lost", number=1)
     fleet.report(0)
     fleet.carry_out()
-    assert "uid-1" not in fleet.planner.incidents
+    assert "uid-1" not in fleet.planner.tracker.incidents
     for _ in range(3):
         fleet.after(31.0)
         fleet.carry_out()
-    assert [item.state for item in fleet.planner.incidents["uid-1"].values()] == [IncidentState.MARKED]
+    assert [item.state for item in fleet.planner.tracker.incidents["uid-1"].values()] == [
+        IncidentState.MARKED
+    ]
 
 
 def test_the_injected_incidents_of_a_node_take_no_room_of_its_real_ones() -> None:
@@ -75,9 +77,9 @@ def test_a_new_aggregator_counts_the_restored_incidents_apart() -> None:
     for number in range(3):
         inject(fleet, "gpu-lost", number=number)
     fleet.carry_out()
-    restored = [item for of_node in fleet.planner.incidents.values() for item in of_node.values()]
+    restored = [item for of_node in fleet.planner.tracker.incidents.values() for item in of_node.values()]
     fleet.restart(incidents=restored)
     fleet.planner.tracker.max_total = 1
     fleet.report(3, finding())
     fleet.carry_out()
-    assert "uid-3" in fleet.planner.incidents
+    assert "uid-3" in fleet.planner.tracker.incidents

@@ -259,7 +259,7 @@ def test_findings_of_a_bad_start_set_no_marks_and_cause_no_incidents_as_long_as_
     for number in range(16):
         made.report(number, FLAPS)
     wait(made, 90.0)
-    [decision] = made.planner.decisions["uid-3"]
+    [decision] = made.planner.tracker.decisions["uid-3"]
     assert (decision.state, decision.reason) == (
         IncidentState.WITHHELD, f"it is part of the bad start of job {JOB}",
     )  # fmt: skip
