@@ -59,6 +59,8 @@ class Delivery:
         self._changed = {name: asyncio.Event() for name in self._destinations}
         # Webhooks of which messages were dropped since the receiver accepted one.
         self._dropping: set[str] = set()
+        # Since when a webhook has not responded to what was sent, in seconds since the epoch.
+        self._failing_since: dict[str, float] = {}
         self._drop_listener = dropped
         self._accept_listener = accepted
         self._wall = wall
@@ -91,8 +93,13 @@ class Delivery:
         return {name: max(0, MAX_PENDING - len(queue)) for name, queue in self._queues.items()}
 
     def oldest(self, name: str) -> float | None:
-        """Return since when the oldest message of a webhook waits, in seconds since the epoch."""
-        return min((item.added_at for item in self._queues[name].waiting), default=None)
+        """Return since when the oldest message of a webhook waits, in seconds since the epoch; None for none.
+
+        A message counts from the first failure since the webhook responded: its owner may replace it again
+        and again meanwhile.
+        """
+        added = min((item.added_at for item in self._queues[name].waiting), default=None)
+        return None if added is None else min(added, self._failing_since.get(name, added))
 
     def put(self, name: str, message: Message) -> None:
         """Add a message for the webhook of a name."""
@@ -120,7 +127,7 @@ class Delivery:
         self, destination: Destination, session: aiohttp.ClientSession, trusted: ssl.SSLContext
     ) -> None:
         name, queue = destination.name, self._queues[destination.name]
-        clock, is_failing = asyncio.get_running_loop().time, False
+        clock = asyncio.get_running_loop().time
         while True:
             self._drop(name, queue.expire(self._wall()), "expired")
             self._changed[name].clear()
@@ -130,8 +137,9 @@ class Delivery:
                     await asyncio.wait_for(self._changed[name].wait(), None if wait == float("inf") else wait)
                 continue
             result = await self._attempt(destination, message, session, trusted)
+            if not result.problem or result.is_refused:
+                self._failing_since.pop(name, None)
             if not result.problem:
-                is_failing = False
                 queue.accepted(message)
                 self.sent[name] += 1
                 self.problems.pop(name, None)
@@ -146,9 +154,9 @@ class Delivery:
                     self.refused[name] += 1
                     logger.error("the receiver of a webhook refuses a message", extra=fields)
                 continue
-            if not is_failing:
+            if name not in self._failing_since:
                 logger.warning("cannot send to a webhook, it is tried again", extra=fields)
-            is_failing = True
+            self._failing_since.setdefault(name, self._wall())
             self.problems[name] = result.problem
             self.failed[name] += 1
             queue.failed(message, clock(), random.random(), result.retry_after)  # noqa: S311 - jitter

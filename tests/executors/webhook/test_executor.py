@@ -297,6 +297,33 @@ async def test_a_change_replaces_a_request_with_all_marks_that_waits(receiver: M
     assert receiver.drained.keys() == {"node-0", "node-1"}
 
 
+async def test_an_outage_is_as_old_as_its_first_failed_request(receiver: MarkReceiver) -> None:
+    """Each list of all marks replaces the one before it: their age never reaches that of the alert."""
+    scene = Scene(receiver)
+    delivery = scene.executor.delivery
+    scene.executor.begin(3)
+    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    receiver.status = 503
+
+    async def is_replaced() -> None:
+        await until_async(lambda: [item.added_at for item in delivery.waiting("slurm")] == [scene.wall])
+        failed = delivery.failed["slurm"]
+        await until_async(lambda: delivery.failed["slurm"] > failed)
+
+    async with scene.running():
+        for _ in range(3):
+            await is_replaced()
+            assert delivery.oldest("slurm") == NOW
+            scene.wall += RESYNC + 1.0
+        receiver.status = 200
+        await until_async(lambda: not delivery.waiting("slurm"))
+        assert delivery.oldest("slurm") is None
+        receiver.status = 503
+        scene.wall += RESYNC + 1.0
+        await is_replaced()
+        assert delivery.oldest("slurm") == scene.wall
+
+
 async def test_a_list_that_is_too_large_for_the_receiver_is_sent_in_parts(receiver: MarkReceiver) -> None:
     receiver.limit = 3000
     nodes = {f"node-{number}": {"suspect"} for number in range(40)}
