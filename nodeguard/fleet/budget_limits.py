@@ -94,7 +94,8 @@ class BudgetRefusal(Struct, frozen=True):
     def message(self, *, dry_run: bool = False) -> str:
         """Return the reason in words. dry_run: whether marks that are not set are counted, too."""
         verb = "would be used up" if dry_run else "used up"
-        return f"{self.budget} {verb}: {self.used:.4g} of {self.limit} {self.unit}{self._reserve_note}"
+        used = f"{self.used:.4g}" if self.used < 10_000 else f"{self.used:.0f}"  # no exponent
+        return f"{self.budget} {verb}: {used} of {self.limit} {self.unit}{self._reserve_note}"
 
     def limit_message(self) -> str:
         """Return the budget and its limit in words: `fleet budget 1 node`."""

@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from nodeguard.cli.commands.policy import nodes_output
 from nodeguard.cli.render.policy import policy_view
-from nodeguard.fleet.budget_limits import FleetLimits, fleet_limits, group_limit
+from nodeguard.cli.render.resources import BUDGET_TABLE
+from nodeguard.fleet.budget_limits import BudgetRefusal, FleetLimits, fleet_limits, group_limit
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
 from nodeguard.fleet.state.node_placement import FLEET, POOL, NodePlacement
+from nodeguard.fleet_api.schema.status import BudgetView
 from nodeguard.model.device import Device
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
@@ -212,3 +214,11 @@ def test_the_reserve_limits_suspect_nodes() -> None:
     assert group_limit(0.05, 100, 0.0).suspect == 5
     assert group_limit(0.05, 100, 1.0).suspect == 0
     assert group_limit(0.05, 10, 1.0).suspect == 0
+
+
+@pytest.mark.parametrize(("used", "text"), [(12.125, "12.12"), (9_999.0, "9999"), (12_345.0, "12345")])
+def test_a_large_budget_is_printed_without_an_exponent(used: float, text: str) -> None:
+    refusal = BudgetRefusal("fleet budget", used, 100_000, "nodes")
+    assert refusal.message() == f"fleet budget used up: {text} of 100000 nodes"
+    view = BudgetView("fleet", used, 100_000.0)
+    assert [column.cell(view) for column in BUDGET_TABLE.columns[1:3]] == [text, "100000"]

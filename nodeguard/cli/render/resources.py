@@ -10,7 +10,14 @@ from nodeguard.fleet.diagnosis.results import CHECK
 from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
 from nodeguard.fleet_api.text.check import clearing_text
 from nodeguard.fleet_api.text.domain import domain_state
-from nodeguard.fleet_api.text.phrases import STYLES, budget_name, check_name, node_notes, target_text
+from nodeguard.fleet_api.text.phrases import (
+    STYLES,
+    budget_name,
+    check_name,
+    node_notes,
+    number_text,
+    target_text,
+)
 from nodeguard.judge.formatting import format_duration
 
 # Columns below which the last cell gets a line of its own.
@@ -123,7 +130,7 @@ def _health(health: str) -> StyledText:
 
 
 def _number(number: float) -> str:
-    return f"{number:.5g}" if number else ""
+    return number_text(number) if number else ""
 
 
 NODE_TABLE = ResourceTable(
@@ -231,8 +238,8 @@ BUDGET_TABLE = ResourceTable(
     lambda budget: budget.name,
     (
         Column("BUDGET", budget_name),
-        Column("USED", lambda budget: f"{budget.used:.4g}"),
-        Column("LIMIT", lambda budget: f"{budget.limit:.5g}"),
+        Column("USED", lambda budget: number_text(budget.used)),
+        Column("LIMIT", lambda budget: number_text(budget.limit)),
         Column("USE", _budget_use),
         Column("SUSPECT", lambda budget: _number(budget.suspect) or NONE),
     ),
