@@ -8,12 +8,16 @@ from nodeguard.judge.formatting import format_duration
 
 
 def delivery_problem(delivery: Delivery, now: float) -> str:
-    """Return which webhooks do not accept requests, and why; empty for none. now: seconds since the epoch."""
+    """Return which webhooks do not accept requests, and why; empty for none. now: seconds since the epoch.
+
+    One that has lost nothing, and for which nothing waits, is left out: another aggregator sends to it.
+    """
     return "; ".join(
         f"webhook {name}: {problem}; {_waiting_text(delivery, name, now)}, "
         f"{count_noun(delivery.refused[name], 'notification')} refused, "
         f"{count_noun(delivery.dropped[name], 'notification')} dropped"
         for name, problem in delivery.problems.items()
+        if delivery.waiting(name) or delivery.refused[name] or delivery.dropped[name]
     )
 
 

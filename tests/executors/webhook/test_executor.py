@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nodeguard.aggregator.notifications.problem import delivery_problem
 from nodeguard.delivery import queue
 from nodeguard.delivery.attempt import Destination
 from nodeguard.executors.webhook import executor as executor_module
@@ -175,6 +176,18 @@ async def test_an_aggregator_that_no_longer_leads_posts_nothing(receiver: MarkRe
         scene.executor.desired([decision(0, Mark.QUARANTINE)])
         await asyncio.sleep(0.1)
     assert receiver.drained == {}
+
+
+async def test_the_problem_of_a_receiver_is_that_of_the_aggregator_that_leads(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    scene.executor.begin(3)
+    scene.executor.desired([])
+    receiver.status = 503
+    async with scene.running():
+        await until_async(lambda: scene.executor.delivery.failed["slurm"] > 0)
+    assert "HTTP status 503" in delivery_problem(scene.executor.delivery, NOW)
+    scene.executor.end()
+    assert delivery_problem(scene.executor.delivery, NOW) == ""
 
 
 async def test_a_withdrawn_decision_is_not_posted_with_all_marks(receiver: MarkReceiver) -> None:
