@@ -19,6 +19,7 @@ from msgspec import Struct
 from nodeguard.local.unix_socket import bind_socket, is_authorized_peer, peer_user
 from nodeguard.model.finding import Verdict
 from nodeguard.model.injection import Injection
+from nodeguard.model.printable import printable_json
 from nodeguard.wire.instruction import ClearFinding, DetachGpus, Instruction
 from nodeguard.wire.report import Name
 
@@ -133,7 +134,9 @@ async def _respond(
     async with asyncio.timeout(_PATIENCE):
         line = await reader.readuntil(b"\n")
     try:
-        request = msgspec.json.decode(line, type=ClearFinding | DetachGpus | GetStatus | InjectionRequest)
+        request = msgspec.json.decode(
+            printable_json(line.strip()), type=ClearFinding | DetachGpus | GetStatus | InjectionRequest
+        )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return InstructionOutcome(
             done=False, message=f"this is not an instruction ({error}): both sides must have one version"

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.aggregator.api.requests import SOCKET_PATH, ActionResult, ErrorResponse
-from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.streams import as_document, print_message, print_output
 from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.status import IncidentSummary
@@ -104,7 +104,10 @@ class AggregatorClient:
 
 def print_result(result: ActionResult, output: str) -> None:
     """Print the outcome of a decision as text, json or yaml."""
-    print_output(as_document(result, output) or result.message)
+    if document := as_document(result, output):
+        print_output(document)
+    else:
+        print_message(result.message)
 
 
 class _UnixConnection(HTTPConnection):

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from nodeguard.model.failure import UserError
+from nodeguard.model.printable import escape_unprintable, printable
 
 # The descriptors up to this one are standard input, output and error.
 _LAST_STREAM = 2
@@ -73,10 +74,15 @@ def print_output(text: str, end: str = "\n") -> None:
         ) from None
 
 
+def print_message(text: str) -> None:
+    """Write a message to standard output, without control characters. Raises as print_output does."""
+    print_output(printable(text))
+
+
 def print_error(text: str) -> None:
-    """Write a line to standard error, where that is possible."""
+    """Write lines to standard error, where that is possible, without control characters."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        print("\n".join(map(printable, text.split("\n"))), file=sys.stderr, flush=True)
     except OSError:
         _replace_with_null(sys.stderr)
 
@@ -107,7 +113,8 @@ def to_json(document: Any) -> str:
     """Return a document as indented JSON."""
     import msgspec  # noqa: PLC0415 - slow to import, and not needed for text
 
-    return msgspec.json.format(_encoded(document), indent=2).decode()
+    text = msgspec.json.format(_encoded(document), indent=2).decode()
+    return "\n".join(map(escape_unprintable, text.split("\n")))
 
 
 def to_yaml(document: Any) -> str:

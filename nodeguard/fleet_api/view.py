@@ -121,10 +121,3 @@ def commands(lines: tuple[str, ...]) -> tuple[Field, ...]:
     return tuple(
         Field("" if index else "how", command, is_command=True) for index, command in enumerate(lines)
     )
-
-
-def printable(text: str) -> str:
-    """Return a text without control characters: reports repeat the names that processes give themselves."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text)

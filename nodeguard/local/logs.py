@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 
 from nodeguard.local.rate_limiter import KeyedRateLimiter, Rate
 from nodeguard.model.instant import rfc3339
+from nodeguard.model.printable import escape_unprintable
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "json", "text")
@@ -164,7 +165,7 @@ class LogOutput(logging.Handler):
             **self._constant,
             **fields,
         }
-        return _escaped(json.dumps(line, ensure_ascii=False, default=str))
+        return escape_unprintable(json.dumps(line, ensure_ascii=False, default=str))
 
     def _start(self) -> None:
         if self._thread is None:
@@ -237,22 +238,9 @@ def _text(record: logging.LogRecord, fields: Mapping[str, object]) -> str:
     """Return a line for people: time, level, message, then `field=value`."""
     head = f"{rfc3339(record.created)} {record.levelname:7} {record.getMessage()}"
     pairs = (f"{name}={_value(value)}" for name, value in fields.items())
-    return _escaped(" ".join((head, *pairs)).replace("\n", "\\n"))
+    return escape_unprintable(" ".join((head, *pairs)).replace("\n", "\\n"))
 
 
 def _value(value: object) -> str:
     text = str(value)
     return text if _PLAIN_VALUE.fullmatch(text) else json.dumps(text, ensure_ascii=False)
-
-
-def _escaped(line: str) -> str:
-    """Escape characters that a terminal would interpret."""
-    if line.isprintable():
-        return line
-    return "".join(char if char.isprintable() else _code(char) for char in line)
-
-
-def _code(char: str) -> str:
-    """Return the JSON escape of a character: one UTF-16 unit, or two."""
-    units = char.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))

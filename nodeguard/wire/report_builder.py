@@ -13,6 +13,7 @@ from nodeguard.model.finding import Evidence, Finding, Health, PassingChecks, Ve
 from nodeguard.model.injection import Injection
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation
+from nodeguard.model.printable import printable
 from nodeguard.wire.digest import digest
 from nodeguard.wire.encoding import MESSAGE_LIMIT, EncodingError, encode
 from nodeguard.wire.report import (
@@ -37,8 +38,8 @@ def bounded_name(value: object) -> str:
 
 
 def bounded_text(value: object) -> str:
-    """Return a sentence, cut to a length that every reader accepts."""
-    return _cut(value, _TEXT_LENGTH)
+    """Return a sentence without control characters, cut to a length that every reader accepts."""
+    return _cut(printable(str(value)), _TEXT_LENGTH)
 
 
 def _cut(value: object, length: int) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.agent.control import (
     AgentStatus,
@@ -22,7 +23,7 @@ from nodeguard.agent.control import (
     serve_control,
 )
 from nodeguard.model.finding import DataStatus, Health, Verdict
-from nodeguard.wire.instruction import DetachGpus, Instruction
+from nodeguard.wire.instruction import ClearFinding, DetachGpus, Instruction
 from tests.judge.judged_node import finding
 
 DETACH = DetachGpus("1", 60.0, ("gpu/0000:1b:00",))
@@ -93,6 +94,19 @@ async def test_a_fault_is_injected_for_the_user_id_of_the_peer(tmp_path: Path) -
         outcome = await asyncio.to_thread(send_instruction, path, InjectFault("gpu-lost"), 5.0)
         assert outcome == InstructionOutcome(done=True, message="injected")
         assert requests == [(InjectFault("gpu-lost"), os.getuid())]
+
+
+async def test_an_instruction_has_no_control_characters(tmp_path: Path) -> None:
+    path, requests = str(tmp_path / "agent.sock"), []
+
+    async def carry_out(instruction: Instruction) -> InstructionOutcome:
+        requests.append(instruction)
+        return InstructionOutcome(done=True, message="")
+
+    async with await serve_control(path, carry_out, refuse, lambda: STATUS):
+        clear = ClearFinding("1", "gpu-lost", "node", by="al\x1b[31mice\n")
+        await asyncio.to_thread(send_instruction, path, clear, 5.0)
+        assert requests == [replace(clear, by="al?[31mice ")]
 
 
 @pytest.mark.root

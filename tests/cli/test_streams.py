@@ -90,3 +90,36 @@ def test_an_agent_needs_no_standard_output() -> None:
     done = run(["agent", "--once", "--listen", "127.0.0.1:0", *CHECK[1:]], ">&-")
     assert (done.returncode == 3, "Traceback" in done.stderr) == (False, False)
     assert '"msg": "agent stopped"' in done.stderr
+
+
+HOSTILE = "a\x1b[31mb\x9b2Jc\x08\u202ed"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [HOSTILE],
+        ["check", f"--{HOSTILE}"],
+        ["check", "--family", HOSTILE],
+        ["check", "--from", f"/{HOSTILE}"],
+        ["check", "--checks", f"/{HOSTILE}"],
+        ["explain", HOSTILE],
+        ["gpus", "detach", "--duration", "1m", "--gpu", HOSTILE],
+        ["gpus", "detach", "--duration", HOSTILE],
+        ["clear", "gpu-lost", "node", "--by", HOSTILE, "--socket", f"/{HOSTILE}"],
+        ["describe", "node", HOSTILE, "--socket", f"/{HOSTILE}"],
+        ["agent", "--listen", HOSTILE],
+    ],
+)
+def test_an_argument_brings_no_control_character_to_the_terminal(words: list[str]) -> None:
+    done = run(words)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.replace("\n", "").isprintable()
+
+
+def test_a_path_with_control_characters_is_shown_without_them(tmp_path: Path) -> None:
+    directory = tmp_path / "a\x1b[31m\nb"
+    done = run(["record", str(directory)])
+    assert done.returncode == 0
+    assert f"{tmp_path}/a?[31m b: recorded" in done.stdout
+    assert directory.is_dir()

@@ -42,6 +42,7 @@ from nodeguard.model.action_store import ActionStore, ActionStoreError
 from nodeguard.model.check import Check
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
+from nodeguard.model.printable import printable_json
 
 logger = logging.getLogger(__name__)
 
@@ -262,7 +263,7 @@ async def _authorize_and_report_errors(request: web.Request, handler: _Handler) 
 
 async def _body(request: web.Request, form: type[_Wanted]) -> _Wanted:
     try:
-        return msgspec.json.decode(await request.read() or b"{}", type=form)
+        return msgspec.json.decode(printable_json(await request.read() or b"{}"), type=form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _RefusedError(400, f"{error}: both sides must be of one version") from None
 

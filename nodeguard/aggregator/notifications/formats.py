@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.notifications.settings import Webhook, WebhookFormat
 from nodeguard.aggregator.notifications.subscription import ChangeKind
-from nodeguard.fleet_api.view import printable
 from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware, hardware_label
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.injection import PREFIX
 from nodeguard.model.instant import rfc3339
+from nodeguard.model.printable import printable
 from nodeguard.model.projection import project
 
 VERSION = 1

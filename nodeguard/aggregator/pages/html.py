@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable
 from urllib.parse import quote
 
-from nodeguard.fleet_api.view import printable
+from nodeguard.model.printable import printable
 
 _VOID = frozenset({"link", "meta"})
 

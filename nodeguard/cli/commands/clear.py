@@ -8,7 +8,7 @@ from argparse import Namespace
 
 from nodeguard.cli.local_agent import add_socket, request
 from nodeguard.cli.options import current_user
-from nodeguard.cli.streams import print_output
+from nodeguard.cli.streams import print_message
 from nodeguard.cli.usage import OK, ArgumentParser
 from nodeguard.wire.instruction import ClearFinding
 
@@ -20,7 +20,7 @@ def run(options: Namespace) -> int:
     """Run the command and return its exit code. Raises UsageError."""
     identity = f"clear-{os.getpid()}-{time.time():.0f}"
     instruction = ClearFinding(identity, options.check, options.target, options.part, options.by)
-    print_output(request(options.socket, instruction, _TIMEOUT))
+    print_message(request(options.socket, instruction, _TIMEOUT))
     return OK
 
 

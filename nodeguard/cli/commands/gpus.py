@@ -13,7 +13,7 @@ from nodeguard.cli.local_agent import add_socket, default_socket, request, reque
 from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.render.agent_status import detached_fields, detached_output
 from nodeguard.cli.render.terminal import CHECK, format_view
-from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.streams import as_document, print_message, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.fleet_api.view import fields_view
 from nodeguard.model.instant import rfc3339
@@ -52,7 +52,7 @@ def _detach(options: Namespace) -> None:
     instruction = DetachGpus(_id(), options.duration, named)
     gpus = request(options.socket, instruction, _TIMEOUT)
     until = rfc3339(time.time() + options.duration)
-    print_output(f"The agent is detached from {gpus} until {until}; to end this: nodeguard gpus attach")
+    print_message(f"The agent is detached from {gpus} until {until}; to end this: nodeguard gpus attach")
 
 
 def _ask_aggregator(options: Namespace, seconds: int, gpus: tuple[str, ...] = ()) -> None:

@@ -14,8 +14,8 @@ from nodeguard.cli.progress import progress
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.incident import IncidentView
-from nodeguard.fleet_api.view import printable
 from nodeguard.model.incident import ClearAnswer
+from nodeguard.model.printable import printable
 
 _ACKNOWLEDGE = "Note that an operator knows of an incident. It is then listed last."
 _CLEAR = (

@@ -10,7 +10,7 @@ from nodeguard.cli.local_agent import add_socket, request, request_status
 from nodeguard.cli.options import add_output
 from nodeguard.cli.render.agent_status import injection_fields, injection_output
 from nodeguard.cli.render.terminal import CHECK, format_view
-from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.streams import as_document, print_message, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.fleet_api.view import fields_view
 from nodeguard.model.injection import MAX_SECONDS
@@ -35,11 +35,11 @@ def run(options: Namespace) -> int:
     elif ends:
         if options.clear and options.all:
             raise UsageError("--all excludes an ID: remove one of them")
-        print_output(request(options.socket, EndInjections(options.clear, options.all), _TIMEOUT))
+        print_message(request(options.socket, EndInjections(options.clear, options.all), _TIMEOUT))
     else:
         seconds = _DEFAULT_SECONDS if options.seconds is None else options.seconds
         fault = InjectFault(options.check, options.target, seconds, options.dry_run)
-        print_output(request(options.socket, fault, _TIMEOUT))
+        print_message(request(options.socket, fault, _TIMEOUT))
     return OK
 
 

@@ -17,7 +17,7 @@ from nodeguard.bundle.writer import BundleWriter
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_machine, directory, validate_platform, warn_about_instance_type
 from nodeguard.cli.progress import progress
-from nodeguard.cli.streams import print_error, print_output
+from nodeguard.cli.streams import print_error, print_message
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.observation import Reading
@@ -53,7 +53,7 @@ def run(options: Namespace) -> int:
             raise UsageError(_write_error(error, partial)) from None
     for line in (*recorder.unread, *writer.notes):
         print_error(line)
-    print_output(f"{options.directory}: recorded. Check it with: nodeguard check --from {options.directory}")
+    print_message(f"{options.directory}: recorded. Check it with: nodeguard check --from {options.directory}")
     return OK
 
 

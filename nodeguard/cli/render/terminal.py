@@ -11,8 +11,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from nodeguard.cli.streams import in_color, is_terminal, print_output
-from nodeguard.fleet_api.view import Field, Heading, Row, Section, View, printable
+from nodeguard.fleet_api.view import Field, Heading, Row, Section, View
 from nodeguard.model.instant import rfc3339
+from nodeguard.model.printable import printable
 
 # Style to ANSI code.
 _STYLES = {

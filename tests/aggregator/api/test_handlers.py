@@ -125,6 +125,8 @@ async def test_actions_are_carried_out_and_their_message_returned(tmp_path: Path
             ("clear", name, "bob"),
         ]
         actions.calls.clear()
+        await query("POST", "pause", json={"reason": "a\x1b[2J\nb", "by": "al\u202eice"})
+        assert actions.calls.pop() == ("pause", "a?[2J b", "al?ice")
         assert await query.error("POST", "unmark", json={"nodes": ["node-1", "node-77"]}) == (
             404,
             "there is no node 'node-77': nothing was changed",
