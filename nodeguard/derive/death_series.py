@@ -15,8 +15,8 @@ from msgspec import Struct
 _DAY = 86_400.0
 
 # Series that chance may give on a node in a day, by the model below. Of these only the ones with PACE count:
-# `bench/deaths.py` measures 0.005 of them in 1,000 node-days, and the target is 0.1.
-ACCEPTED_RATE = 3e-4
+# `bench/deaths.py` measures 0.02 of them in 1,000 node-days, and the target is 0.1.
+ACCEPTED_RATE = 1e-3
 
 # Seconds from one independent death to the next, at most, on average: a GPU that kills one process in three,
 # of six an hour, takes half an hour.

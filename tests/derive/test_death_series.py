@@ -38,9 +38,9 @@ def series(deaths: Iterable[Death], *, clean: float = 14 * DAY, earlier: int = 0
     return Series(row, earlier, 30 * DAY, row[-1].at, 8, clean, {})
 
 
-def test_programs_of_several_users_are_significant_beside_days_of_clean_work() -> None:
-    assert len(significant_deaths(series(map(death, range(3))))) == 3
-    assert not significant_deaths(series(map(death, range(2))))
+def test_programs_of_several_users_are_significant_beside_a_day_of_clean_work() -> None:
+    assert len(significant_deaths(series(map(death, range(3)), clean=7 * DAY))) == 3
+    assert not significant_deaths(series(map(death, range(2)), clean=7 * DAY))
 
 
 def test_two_programs_are_enough_after_a_week_of_clean_work() -> None:
