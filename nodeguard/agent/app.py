@@ -77,11 +77,7 @@ async def run_agent(
 def _watched_node(options: AgentOptions, catalogue: Catalogue, file: StateFile | None) -> WatchedNode:
     sources, site = all_sources(catalogue.patterns), PlatformHints(options.platform, options.instance_type)
     if options.bundle is None:
-        try:
-            return watch_live(options.root, sources, site, file)
-        except OSError as error:
-            path = f"{error.filename}: {error.strerror}"
-            raise UserError(f"{path}: --root names the directory that is the machine's root") from None
+        return watch_live(options.root, sources, site, file)
     node = watch_recording(WatchedBundle(options.bundle), options.speed, sources, site, file)
     if not node.sources:
         raise UserError(f"{options.bundle}: it records no source: record it again with nodeguard record")

@@ -9,6 +9,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+from nodeguard.model.failure import UserError
 from nodeguard.model.instant import Instant
 from nodeguard.sources.machine import (
     METADATA,
@@ -88,7 +89,8 @@ class LiveMachine:
     """This machine. root: path of its root directory, for an agent in a container.
 
     cursor: how far an earlier agent read the kernel log; None if it did not. hangs: the calls in which lanes
-    of an earlier agent hung in this boot. metadata: host and port of the cloud's metadata service.
+    of an earlier agent hung in this boot. metadata: host and port of the cloud's metadata service. Raises
+    UserError where /proc is not mounted.
     A read may block if hardware does not answer: a caller that must not wait reads in a thread.
     """
 
@@ -108,7 +110,11 @@ class LiveMachine:
         self._filesystems: WorkerLane | None = None
         self._gpus: WorkerLane | None = None
         self._events = DeviceEventQueue()
-        self._boot_id = self.read("/proc/sys/kernel/random/boot_id").strip()
+        try:
+            self._boot_id = self.read("/proc/sys/kernel/random/boot_id").strip()
+        except OSError as error:
+            remedy = "--root names the directory that is the machine's root" if root else "mount /proc"
+            raise UserError(f"{error.filename}: {error.strerror}: {remedy}") from None
 
     def now(self) -> Instant:
         """See Machine.now."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeguard.model.failure import UserError
 from nodeguard.sources.machine import READ_LIMIT, LaneHangs
 from nodeguard.sources.machines import live
 from nodeguard.sources.machines.live import LiveMachine
@@ -118,6 +119,11 @@ def test_now_returns_an_instant() -> None:
 
 def test_boot_id_is_read_below_the_root(machine: LiveMachine) -> None:
     assert machine.now().boot_id == "5c8f1d2e"
+
+
+def test_a_root_without_proc_is_reported_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"{tmp_path}/{BOOT_ID}: No such file or directory: --root names"):
+        LiveMachine(str(tmp_path))
 
 
 def test_adjtimex_is_the_only_call(machine: LiveMachine) -> None:
