@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field
 from nodeguard.kube.objects import TypedObject
 from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
 from nodeguard.model.instant import parse_or_zero, rfc3339
+from nodeguard.model.projection import project
 
 API_VERSION = "nodeguard.dev/v1alpha1"
 KIND = "NodeAction"
@@ -106,18 +107,14 @@ def _known_action(spec: ActionSpec, status: ActionStatus) -> NodeAction | None:
     kind = ActionKind(spec.action)
     if kind == ActionKind.CLEAR and not spec.findings:
         return None
-    return NodeAction(
-        kind,
-        spec.node,
-        spec.node_uid,
-        spec.request,
-        int(parse_or_zero(spec.requested_at)),
-        incident=spec.incident,
-        occurrence=spec.occurrence,
-        attempt=spec.attempt,
+    return project(
+        NodeAction,
+        spec,
+        kind=kind,
+        uid=spec.node_uid,
+        created_at=int(parse_or_zero(spec.requested_at)),
         deadline=int(parse_or_zero(spec.deadline)),
         findings=tuple(FindingKey(finding.check, finding.target) for finding in spec.findings),
-        gpus=spec.gpus,
         seconds=spec.duration_seconds,
         state=ActionState(status.state or ActionState.RESERVED),
         carried_out=status.carried_out,
@@ -131,18 +128,14 @@ def action_body(action: NodeAction, namespace: str, version: str = "") -> dict[s
     metadata = {"name": action.key, "namespace": namespace, "labels": {"app.kubernetes.io/name": "nodeguard"}}
     if version:
         metadata["resourceVersion"] = version
-    spec = ActionSpec(
-        action.kind,
-        action.node,
-        action.uid,
-        action.request,
-        action.attempt,
-        rfc3339(action.created_at),
+    spec = project(
+        ActionSpec,
+        action,
+        action=action.kind,
+        node_uid=action.uid,
+        requested_at=rfc3339(action.created_at),
         deadline=rfc3339(action.deadline) if action.deadline else "",
-        incident=action.incident,
-        occurrence=action.occurrence,
         findings=tuple(_Finding(finding.check, finding.target) for finding in action.findings),
-        gpus=action.gpus,
         duration_seconds=action.seconds,
     )
     body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": msgspec.to_builtins(spec)}

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.discovery import served_resources
+from nodeguard.kube.errors import ApiError
 from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch
 from nodeguard.model.device import Device
@@ -132,29 +133,9 @@ _RETRY_SECONDS = 5.0
 _PoolKey = tuple[str, str, str]
 
 
-class _Resource(Struct):
-    name: str
-
-
-class _Group(Struct):
-    resources: list[_Resource] = []
-
-
-_GROUP_DECODER = msgspec.json.Decoder(_Group)
-
-
 async def serves_device_rules(api: ApiClient) -> bool:
     """Return whether a server has DeviceTaintRules in the stable API version. Raises ApiError."""
-    try:
-        group = _GROUP_DECODER.decode(await api.request("GET", API_GROUP))
-    except msgspec.MsgspecError as error:
-        message = f"{API_GROUP} could not be read: {single_line(str(error))}"
-        raise ApiError(0, "Unreadable", message) from None
-    except ApiError as error:
-        if error.status == 404:
-            return False
-        raise
-    return any(resource.name == "devicetaintrules" for resource in group.resources)
+    return "devicetaintrules" in await served_resources(api, API_GROUP)
 
 
 class DeviceTracker:

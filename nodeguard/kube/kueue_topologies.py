@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.discovery import served_resources
+from nodeguard.kube.errors import ApiError
 from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch
 from nodeguard.model.policy import TopologyLabels
@@ -50,16 +51,7 @@ class _Topology(TypedObject):
     spec: _Spec = field(default_factory=_Spec)
 
 
-class _Resource(Struct):
-    name: str
-
-
-class _Group(Struct):
-    resources: list[_Resource] = []
-
-
 _DECODER = msgspec.json.Decoder(_Topology)
-_GROUP_DECODER = msgspec.json.Decoder(_Group)
 
 
 def decode_topology(raw: msgspec.Raw | bytes) -> KueueTopology:
@@ -73,16 +65,7 @@ def decode_topology(raw: msgspec.Raw | bytes) -> KueueTopology:
 async def served_path(api: ApiClient) -> str:
     """Return the path of a server's Topologies; empty if it has none. Raises ApiError."""
     for path in API_GROUPS:
-        try:
-            group = _GROUP_DECODER.decode(await api.request("GET", path))
-        except msgspec.MsgspecError as error:
-            message = f"{path} could not be read: {single_line(str(error))}"
-            raise ApiError(0, "Unreadable", message) from None
-        except ApiError as error:
-            if error.status == 404:
-                continue
-            raise
-        if any(resource.name == "topologies" for resource in group.resources):
+        if "topologies" in await served_resources(api, path):
             return f"{path}/topologies"
     return ""
 
