@@ -14,7 +14,7 @@ from msgspec import Struct
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.state.history_events import NodeSettings, NoteKind, RecordedChange
 from nodeguard.fleet.state.node_marks import decode_record
-from nodeguard.fleet_api.schema.history import HistoryEntry, HistoryView
+from nodeguard.fleet_api.schema.history import HistoryChange, HistoryEntry, HistoryView
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState, OperatorDecision, WriteState
 from nodeguard.model.instant import rfc3339
@@ -137,24 +137,16 @@ def _incident(change: RecordedChange) -> Iterator[HistoryEntry]:
         yield _of_incident(change, incident, "changed", f"{about} is not released: {incident.detail}")
 
 
-def _of_incident(change: RecordedChange, incident: _IncidentFacts, name: str, text: str) -> HistoryEntry:
+def _of_incident(
+    change: RecordedChange, incident: _IncidentFacts, name: HistoryChange, text: str
+) -> HistoryEntry:
     return _entry(change, name, text, incident=incident.name, domain=incident.domain)
 
 
 def _entry(
-    change: RecordedChange, name: str, text: str, incident: str = "", domain: str = ""
+    change: RecordedChange, name: HistoryChange, text: str, incident: str = "", domain: str = ""
 ) -> HistoryEntry:
-    return msgspec.convert(
-        {
-            "at": rfc3339(change.at),
-            "change": name,
-            "text": text,
-            "node": change.node,
-            "incident": incident,
-            "domain": domain,
-        },
-        HistoryEntry,
-    )
+    return HistoryEntry(rfc3339(change.at), name, text, change.node, incident, domain)
 
 
 def _marks(change: RecordedChange) -> Iterator[HistoryEntry]:
@@ -230,10 +222,11 @@ def _node(change: RecordedChange) -> Iterator[HistoryEntry]:
         return
     if after.cordoned != before.cordoned:
         yield _entry(change, "cordon", "cordoned by an operator" if after.cordoned else "uncordoned")
-    for name, value, earlier in (
+    settings: tuple[tuple[HistoryChange, str | None, str | None], ...] = (
         ("hold", after.hold, before.hold),
         ("maintenance", after.maintenance, before.maintenance),
-    ):
+    )
+    for name, value, earlier in settings:
         if value != earlier:
             yield _entry(change, name, f"{name} is removed" if value is None else f"{name}: {value or 'set'}")
 

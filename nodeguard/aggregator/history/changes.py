@@ -5,13 +5,11 @@ from __future__ import annotations
 import heapq
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 
 import msgspec
 from msgspec.structs import replace
 
-from nodeguard.aggregator.history.file import DAMAGED_ROW, HistoryFileError, open_for_reading
-from nodeguard.aggregator.history.reader import HistoryError
+from nodeguard.aggregator.history.reader import reading
 from nodeguard.fleet.state.history_events import NodeSettings, RecordedChange
 from nodeguard.fleet_api.history import history_view
 from nodeguard.fleet_api.schema.history import HistoryView
@@ -57,22 +55,15 @@ def read_history_view(file: str, name: str, since: float, now: float) -> History
     file: of the history. name: of a node, incident or domain; empty for the fleet. since, now: seconds since
     the epoch. Raises HistoryError.
     """
-    try:
-        with closing(open_for_reading(file)) as connection:
-            [first] = connection.execute(_FIRST).fetchone()
-            values = {"since": since, "rows": _ROWS, "write": _WRITE, "name": name}
-            notes = _Counted(_notes(connection, values))
-            nodes = _Counted(_nodes(connection, values))
-            changes = heapq.merge(notes, nodes, key=lambda change: -change.at)
-            view = history_view(changes, name, since, now, recorded_since=first or now)
-            is_cut = max(notes.count, nodes.count) == _ROWS
-            return replace(view, is_complete=view.is_complete and not is_cut)
-    except FileNotFoundError:
-        raise HistoryError("nothing is recorded yet") from None
-    except OSError as error:
-        raise HistoryError(f"{file}: {error.strerror}") from None
-    except (HistoryFileError, sqlite3.Error, *DAMAGED_ROW) as error:
-        raise HistoryError(f"{file}: {error}") from None
+    with reading(file) as connection:
+        [first] = connection.execute(_FIRST).fetchone()
+        values = {"since": since, "rows": _ROWS, "write": _WRITE, "name": name}
+        notes = _Counted(_notes(connection, values))
+        nodes = _Counted(_nodes(connection, values))
+        changes = heapq.merge(notes, nodes, key=lambda change: -change.at)
+        view = history_view(changes, name, since, now, recorded_since=first or now)
+        is_cut = max(notes.count, nodes.count) == _ROWS
+        return replace(view, is_complete=view.is_complete and not is_cut)
 
 
 class _Counted:

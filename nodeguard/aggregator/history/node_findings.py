@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.aggregator.history.file import DAMAGED_ROW, HistoryFileError, open_for_reading
-from nodeguard.aggregator.history.reader import HistoryError
+from nodeguard.aggregator.history.reader import reading
 from nodeguard.model.finding import Health
 from nodeguard.wire.report import ReportedFinding
 
@@ -46,17 +43,10 @@ def read_finding_periods(file: str, uid: str, since: float) -> tuple[FindingPeri
 
     file: of the history. since: seconds since the epoch. Raises HistoryError.
     """
-    try:
-        with closing(open_for_reading(file)) as connection:
-            rows = connection.execute(_QUERY, (uid, uid, since, _REPORTS)).fetchall()
+    with reading(file) as connection:
+        rows = connection.execute(_QUERY, (uid, uid, since, _REPORTS)).fetchall()
         reports = [(at, _FINDINGS.decode(findings)) for at, findings in reversed(rows)]
         periods = finding_periods(reports)
-    except FileNotFoundError:
-        raise HistoryError("nothing is recorded yet") from None
-    except OSError as error:
-        raise HistoryError(f"{file}: {error.strerror}") from None
-    except (HistoryFileError, sqlite3.Error, *DAMAGED_ROW) as error:
-        raise HistoryError(f"{file}: {error}") from None
     return tuple(period for period in periods if period.ended is None or period.ended >= since)
 
 

@@ -6,6 +6,7 @@ import heapq
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -100,6 +101,22 @@ def read_history(path: str) -> RecordedHistory:
     except (HistoryFileError, sqlite3.Error) as error:
         raise HistoryError(f"{file}: {error}") from None
     return RecordedHistory(_steps(connection, file), last_alive)
+
+
+@contextmanager
+def reading(file: str) -> Iterator[sqlite3.Connection]:
+    """Open a history that this aggregator writes, until the context ends. Raises HistoryError, also for an
+    error of the context.
+    """
+    try:
+        with closing(open_for_reading(file)) as connection:
+            yield connection
+    except FileNotFoundError:
+        raise HistoryError("nothing is recorded yet") from None
+    except OSError as error:
+        raise HistoryError(f"{file}: {error.strerror}") from None
+    except (HistoryFileError, sqlite3.Error, *DAMAGED_ROW) as error:
+        raise HistoryError(f"{file}: {error}") from None
 
 
 def _steps(connection: sqlite3.Connection, file: str) -> Iterator[HistoryEvent]:
