@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from math import inf
 
@@ -65,36 +65,33 @@ class AggregatorMetrics:
         certificate: CertificateRefresher | None = None,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        plan_duration = Histogram(
-            PREFIX + "plan_duration_seconds",
-            "Duration of a plan.",
-            registry=self.registry,
-            buckets=_PLAN_BUCKETS,
-        )
-        request_duration = Histogram(
-            PREFIX + "message_duration_seconds",
+
+        def histogram(
+            name: str, about: str, buckets: Sequence[float], labels: Sequence[str] = ()
+        ) -> Histogram:
+            return Histogram(PREFIX + name, about, labels, registry=self.registry, buckets=buckets)
+
+        plan_duration = histogram("plan_duration_seconds", "Duration of a plan.", _PLAN_BUCKETS)
+        request_duration = histogram(
+            "message_duration_seconds",
             "Duration from a decoded message of an agent to the encoded reply.",
+            _REQUEST_BUCKETS,
             ["kind"],
-            registry=self.registry,
-            buckets=_REQUEST_BUCKETS,
         )
-        write_duration = Histogram(
-            PREFIX + "mark_write_duration_seconds",
+        write_duration = histogram(
+            "mark_write_duration_seconds",
             "Duration from the plan to the response of the Kubernetes API, for each Node with written marks.",
-            registry=self.registry,
-            buckets=_LATENCY_BUCKETS,
+            _LATENCY_BUCKETS,
         )
-        detection_delay = Histogram(
-            PREFIX + "detection_delay_seconds",
+        detection_delay = histogram(
+            "detection_delay_seconds",
             "Time from the first occurrence of a finding on a node to its report to this aggregator.",
-            registry=self.registry,
-            buckets=_LATENCY_BUCKETS,
+            _LATENCY_BUCKETS,
         )
-        release_delay = Histogram(
-            PREFIX + "mark_release_delay_seconds",
+        release_delay = histogram(
+            "mark_release_delay_seconds",
             "Time from the first passing result of a check to the removal of its mark, with the soak period.",
-            registry=self.registry,
-            buckets=_RELEASE_BUCKETS,
+            _RELEASE_BUCKETS,
         )
         findings = PrometheusCounter(
             PREFIX + "findings",
