@@ -21,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from msgspec import Struct
 
+from bench.evaluation.figures import share
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.usage import whole_number
 from nodeguard.model.policy import default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.faults import SimulatedAgents
-from nodeguard.simulate.figures import share
 from nodeguard.simulate.fleet_topology import simulated_topology
 from nodeguard.simulate.random_faults import DEFAULT_RATES, node_faults
 from nodeguard.simulate.shared_faults import SHARED_FAULT_KINDS, make_shared_fault

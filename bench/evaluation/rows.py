@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from bench.evaluation.episode import Episode, NormalDays
+from bench.evaluation.figures import Share, bootstrap, mean, share
 from bench.evaluation.rollouts import Rollout
-from nodeguard.simulate.figures import Share, bootstrap, mean, poisson, quantile, share
+from nodeguard.simulate.figures import poisson, quantile
 
 
 class FaultRow(Struct, frozen=True):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.evaluation.evaluate import HELD_OUT, EvaluationResult
+from bench.evaluation.figures import Share
 from bench.evaluation.rollouts import rollout_title
 from bench.evaluation.rows import FaultRow, NormalDaysRow, RolloutRow, pooled
 from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
-from nodeguard.simulate.figures import Share
 
 _FAULT_HEADS = (
     "SHARED FAULT", "RECALL", "PRECISION", "DELAY 50%", "DELAY 95%", "QUARANTINED", "WITHOUT DIAGNOSIS",

@@ -1,12 +1,9 @@
-"""Means and quantiles of measured values, and confidence intervals at 95%. Pure."""
+"""Quantiles of measured values, and confidence intervals at 95%. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, exp, lgamma, log, sqrt
-from random import Random
-
-from msgspec import Struct
 
 # Of a normal distribution, for 95%; and the probability on each side of the interval.
 _Z = 1.959964
@@ -14,20 +11,6 @@ _TAIL = 0.025
 
 # Bisections of an interval: enough for every digit that is shown.
 _BISECTIONS = 60
-
-
-class Share(Struct, frozen=True):
-    """A share, with its confidence interval at 95%."""
-
-    hits: int
-    of: int
-    low: float
-    high: float
-
-
-def share(hits: int, of: int) -> Share:
-    """Return a share with its interval."""
-    return Share(hits, of, *wilson(hits, of))
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
@@ -62,21 +45,3 @@ def _mean_of(events: int, probability: float) -> float:
         chances = (exp(count * log(middle) - middle - lgamma(count + 1)) for count in range(events + 1))
         low, high = (middle, high) if sum(chances) > probability else (low, middle)
     return (low + high) / 2
-
-
-# Samples of a resampling, and their seed.
-_DRAWS, _SEED = 2000, 1
-
-
-def bootstrap(counts: Sequence[float]) -> tuple[float, float]:
-    """Return the interval of a mean by resampling; (0, 0) for no counts."""
-    if not counts:
-        return 0.0, 0.0
-    random = Random(_SEED)
-    means = sorted(sum(random.choices(counts, k=len(counts))) / len(counts) for _ in range(_DRAWS))
-    return means[int(0.025 * _DRAWS)], means[int(0.975 * _DRAWS)]
-
-
-def mean(values: Sequence[float]) -> float | None:
-    """Return the mean; None for no values."""
-    return sum(values) / len(values) if values else None

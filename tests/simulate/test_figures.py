@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.simulate.figures import bootstrap, mean, poisson, quantile, wilson
+from nodeguard.simulate.figures import poisson, quantile, wilson
 
 
 def test_quantile() -> None:
@@ -25,15 +25,3 @@ def test_wilson_interval(hits: int, tries: int, low: float, high: float) -> None
 )
 def test_poisson_interval(events: int, low: float, high: float) -> None:
     assert poisson(events) == pytest.approx((low, high), abs=1e-3)
-
-
-def test_bootstrap_interval() -> None:
-    low, high = bootstrap([0.0] * 90 + [1.0] * 10)
-    assert 0.03 < low < 0.1 < high < 0.18
-    assert bootstrap([0.0] * 90 + [1.0] * 10) == (low, high)
-    assert bootstrap([]) == (0.0, 0.0)
-
-
-def test_mean() -> None:
-    assert mean([5.0, 1.0, 3.0]) == 3.0
-    assert mean([]) is None

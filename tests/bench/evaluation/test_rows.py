@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from bench.evaluation.episode import Episode, NormalDays
+from bench.evaluation.figures import share
 from bench.evaluation.rollouts import Rollout
 from bench.evaluation.rows import fault_row, normal_days_row, rollout_row
-from nodeguard.simulate.figures import share
 from nodeguard.simulate.outcome_counter import CheckSuppressed
 
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from bench.evaluation.evaluate import HELD_OUT, EvaluationPlan, EvaluationResult
+from bench.evaluation.figures import share
 from bench.evaluation.rollouts import Rollout
 from bench.evaluation.rows import FaultRow, NormalDaysRow, RolloutRow
 from bench.evaluation.tables import evaluation_lines
 from nodeguard.cli.render.terminal import format_lines
-from nodeguard.simulate.figures import share
 
 NORMAL_DAYS = NormalDaysRow(7500, 10.0, 0.1, 0.0, 0.3, 3.2, 0.5)
 
