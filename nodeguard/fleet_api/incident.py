@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -130,16 +131,13 @@ def describe_incident(
     incident = next((incident for incident in all_incidents(planner) if incident.name == name), None)
     if incident is None:
         return None
-    until = _until(planner, incident)
     decision = service.decisions.get(name, _NO_DECISION)
     return project(
         IncidentView,
         incident,
+        **_shown(planner, incident, decision, now),
         version=VERSION,
         at=rfc3339(now.wall),
-        resource=incident.target,
-        since=rfc3339(incident.first_seen),
-        age=age(now, incident.first_seen),
         last_transition=rfc3339(incident.last_transition),
         last_transition_age=age(now, incident.last_transition),
         resolved_at=rfc3339(incident.resolved_at) if incident.resolved_at else "",
@@ -150,15 +148,25 @@ def describe_incident(
             for mark in marks_of_node(planner, incident.uid, now)
             if resource_of(mark.target) == incident.target and mark.injected == incident.injected
         ),
-        acknowledged=decision.acknowledged,
         clear_request=decision.clear,
         clear_result=decision.answer,
         clear_message=decision.answer_message,
-        until=rfc3339(until) if until else "",
-        seconds_left=round(max(0.0, until - now.wall), 1),
         how=incident_commands(planner, incident, checks or {}),
-        guidance=_guidance(planner, incident),
     )
+
+
+def _shown(planner: Planner, incident: Incident, decision: OperatorDecision, now: Instant) -> dict[str, Any]:
+    """Return the fields that an incident in full and an item of a list have, and that the plan gives."""
+    until = _until(planner, incident)
+    return {
+        "resource": incident.target,
+        "since": rfc3339(incident.first_seen),
+        "age": age(now, incident.first_seen),
+        "acknowledged": decision.acknowledged,
+        "until": rfc3339(until) if until else "",
+        "seconds_left": round(max(0.0, until - now.wall), 1),
+        "guidance": _guidance(planner, incident),
+    }
 
 
 def _guidance(planner: Planner, incident: Incident) -> Guidance | None:
@@ -181,18 +189,11 @@ def summarize_incident(
     planner: Planner, incident: Incident, service: ServiceState, now: Instant
 ) -> IncidentSummary:
     """Return an incident as an item of a list."""
-    until = _until(planner, incident)
     return project(
         IncidentSummary,
         incident,
-        resource=incident.target,
-        since=rfc3339(incident.first_seen),
-        age=age(now, incident.first_seen),
+        **_shown(planner, incident, service.decisions.get(incident.name, _NO_DECISION), now),
         summary=_summary(incident, _reason(planner, incident)),
-        acknowledged=service.decisions.get(incident.name, _NO_DECISION).acknowledged,
-        until=rfc3339(until) if until else "",
-        seconds_left=round(max(0.0, until - now.wall), 1),
-        guidance=_guidance(planner, incident),
     )
 
 

@@ -27,7 +27,7 @@ from nodeguard.fleet.diagnosis.results import (
     suppression_effect,
 )
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
-from nodeguard.fleet.incidents.job_incidents import hit_jobs, job_incident, job_resource
+from nodeguard.fleet.incidents.job_incidents import hit_jobs, job_incident, job_resource, shared_incident
 from nodeguard.fleet.incidents.node_incidents import ParentIncidents, Subject
 from nodeguard.fleet.incidents.tracker import IncidentChanges, IncidentTracker
 from nodeguard.fleet.state.fleet_state import FleetState
@@ -186,16 +186,13 @@ def domain_incident(
     if decision.state == IncidentState.DRY_RUN:
         effect = Mark.DOMAIN_DEGRADED.kind.effect.format(scope)
         reason = f"would not {effect}: {reason}" if reason else f"would {effect}"
-    incident = Incident(
+    incident = shared_incident(
         name=shared_incident_name(degraded.name),
-        node="",
-        uid="",
         target=degraded.name,
         cause=degraded.fault_classes[0] if degraded.fault_classes else Mark.DOMAIN_DEGRADED,
         health=Health.SUSPECT,
         state=decision.state,
         first_seen=now.wall_of(degraded.began),
-        last_transition=0.0,
         domain=degraded.domain,
         scope=scope,
         fault_class=degraded.topology,
@@ -217,16 +214,13 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
     confinement = None
     if suppressed.confined_at is not None:
         confinement = Confinement(now.wall_of(suppressed.confined_at), suppressed.size)
-    incident = Incident(
+    incident = shared_incident(
         name=shared_incident_name(f"{CHECK}{suppressed.check}"),
-        node="",
-        uid="",
         target=f"{CHECK}{suppressed.check}",
         cause=suppressed.check,
         health=Health.WARNING,
         state=IncidentState.OPEN,
         first_seen=now.wall_of(suppressed.began),
-        last_transition=0.0,
         fault_class="held",
         component=suppressed.domain,
         action=Action.MONITOR,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from math import ceil
 
 from nodeguard.fleet.diagnosis.results import JOB, BadJobStart, bad_start_effect, bad_start_message
@@ -17,6 +18,10 @@ from nodeguard.model.job import limit_jobs
 _STEP = 10.0
 
 
+# An incident of no single Node, which is new.
+shared_incident = partial(Incident, node="", uid="", last_transition=0.0)
+
+
 def job_resource(job: str) -> str:
     """Return the resource of the incident of a job."""
     return f"{JOB}{job}"
@@ -24,16 +29,13 @@ def job_resource(job: str) -> str:
 
 def job_incident(name: str, start: BadJobStart, rule: DiagnosisPolicy, now: Instant) -> Incident:
     """Return the incident of a bad start, without its symptoms. name: of the incident."""
-    return Incident(
+    return shared_incident(
         name=name,
-        node="",
-        uid="",
         target=job_resource(start.job),
         cause=start.fault_class,
         health=Health.WARNING,
         state=IncidentState.OPEN,
         first_seen=now.wall_of(start.began),
-        last_transition=0.0,
         fault_class="job",
         action=Action.MONITOR,
         message=bad_start_message(start, rule),
