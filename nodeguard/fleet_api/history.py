@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.fleet.decide.release import ReleasedMark
-from nodeguard.fleet.state.history_events import NodeSettings, NoteKind, RecordedChange
+from nodeguard.fleet.state.history_events import POLICY_FORMAT, NodeSettings, NoteKind, RecordedChange
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.fleet_api.schema.history import HistoryChange, HistoryEntry, HistoryView
 from nodeguard.model.finding import Health
@@ -192,9 +192,11 @@ def _resume(change: RecordedChange) -> Iterator[HistoryEntry]:
 
 
 def _policy(change: RecordedChange) -> Iterator[HistoryEntry]:
-    """Yield the changed values of the policy; none for the first policy that is recorded."""
+    """Yield the changed values of the policy; none for the first policy that is recorded, or that this
+    version's fields describe.
+    """
     values, before = _decode(_POLICY, change.text), _decode(_POLICY, change.before)
-    if values is None or before is None:
+    if values is None or before is None or values.get(POLICY_FORMAT) != before.get(POLICY_FORMAT):
         return
     changed = sorted(
         key for key in values.keys() | before.keys() if values.get(key, "none") != before.get(key, "none")

@@ -14,6 +14,7 @@ from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.history_events import (
+    POLICY_FORMAT,
     AgentLivenessChanged,
     HistoryNote,
     NodeObserved,
@@ -206,9 +207,9 @@ class History:
 def policy_text(policy: Policy) -> str:
     """Return the values of a policy by their paths, as JSON. The table of node locations is only a digest.
 
-    A path has the names of the fields of the model, not those of the file: records of earlier versions do.
+    A path has the names of the fields of the model, not those of the file.
     """
-    values: dict[str, str] = {}
+    values = {POLICY_FORMAT: "2"}
     _add_values(values, "", _by_field_name(policy))
     return msgspec.json.encode(values, order="deterministic").decode()
 

@@ -47,6 +47,10 @@ class AgentLivenessChanged(Struct, frozen=True):
     stale: bool
 
 
+# The key beside the values of a recorded policy: it is another one when the model's fields get other names.
+POLICY_FORMAT = "format"
+
+
 class NoteKind(StrEnum):
     """The kind of a note. `incident`: an incident changed. `plan`: the leader issued the desired state of a
     Node. `released`: a mark that it released is gone, with the reason. `marks`, `rule`: the record on a

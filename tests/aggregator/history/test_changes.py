@@ -20,7 +20,7 @@ from nodeguard.aggregator.history.reader import HistoryError, read_history
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.diagnosis.repeat_offenders import FaultHistory
-from nodeguard.fleet.state.history_events import HistoryNote, NoteKind
+from nodeguard.fleet.state.history_events import HistoryNote, NoteKind, RecordedChange
 from nodeguard.fleet_api import history as history_module
 from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.model.finding import Health
@@ -183,7 +183,13 @@ def test_a_large_table_of_locations_is_a_digest() -> None:
     assert len(text) < 8_000
 
 
-def test_the_paths_of_a_policy_are_those_of_earlier_versions() -> None:
+def test_a_policy_that_an_earlier_version_recorded_with_other_fields_is_no_change() -> None:
+    before = '{"budget.check.checks":"[\\"*\\"]","diagnosis.weak_share":"0.25","pause":"true"}'
+    change = RecordedChange(1.0, NoteKind.POLICY, "", "", policy_text(Policy()), before, "")
+    assert history_module.history_view([change], "", 0.0, 2.0, recorded_since=0.0).entries == ()
+
+
+def test_the_paths_of_a_policy_are_those_of_the_model() -> None:
     policy = Policy(pools=(Pool("a", {"y": "1", "x": "2"}),))
     values = msgspec.json.decode(policy_text(policy), type=dict[str, str])
     assert values["soak.first"] == "600.0"
