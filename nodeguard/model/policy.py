@@ -226,24 +226,34 @@ def check_patterns(row: ModeRule | CheckOverride | Hold | Silence) -> tuple[str,
     return (row.check,) if row.check else row.checks or ()
 
 
-class Policy(Struct, frozen=True):
-    """The whole policy, with defaults. pause: no new marks."""
+class PolicyFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """The fields of the policy in a file and in use. pause: set no new marks."""
 
-    mode: Mode = Mode.OBSERVE
-    modes: tuple[ModeRule, ...] = ()
-    pools: tuple[Pool, ...] = ()
+    mode: Mode = field(name="defaultMode", default=Mode.OBSERVE)
+    modes: Annotated[tuple[ModeRule, ...], Meta(max_length=100)] = field(name="modeRules", default=())
+    pools: Annotated[tuple[Pool, ...], Meta(max_length=200)] = ()
     budget: Budget = Budget()
-    grace: GracePeriods = GracePeriods()
+    grace: GracePeriods = field(name="gracePeriod", default=GracePeriods())
     soak: SoakPeriod = SoakPeriod()
-    marks: MarkWrites = MarkWrites()
-    holds: tuple[Hold, ...] = ()
-    silences: tuple[Silence, ...] = ()
-    stale: StalePolicy = StalePolicy()
+    marks: MarkWrites = field(name="markWith", default=MarkWrites())
+    holds: Annotated[tuple[Hold, ...], Meta(max_length=500)] = ()
+    silences: Annotated[tuple[Silence, ...], Meta(max_length=500)] = ()
+    stale: StalePolicy = field(name="staleNodes", default=StalePolicy())
+    # The file and the policy in use have these in other forms: tables are read, and the catalogue has the
+    # fault classes.
+    topologies: object = ()
+    locations: object = field(name="nodeLocations", default=())
+    diagnosis: object = ()
+    injection: InjectionPolicy = InjectionPolicy()
+    pause: bool = False
+
+
+class Policy(PolicyFields, frozen=True):
+    """The policy in use."""
+
     topologies: tuple[TopologyLabels, ...] = ()
     locations: tuple[NodeLocation, ...] = ()
     diagnosis: DiagnosisPolicy = DiagnosisPolicy()
-    pause: bool = False
-    injection: InjectionPolicy = InjectionPolicy()
 
 
 def default_policy(fault_classes: tuple[FaultClass, ...]) -> Policy:

@@ -10,20 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from nodeguard.config.amounts import write_amounts
 from nodeguard.model.amounts import END
 from nodeguard.model.diagnosis import DiagnosisSettings
-from nodeguard.model.policy import (
-    Budget,
-    GracePeriods,
-    Hold,
-    InjectionPolicy,
-    MarkWrites,
-    Mode,
-    ModeRule,
-    NodePattern,
-    Pool,
-    Silence,
-    SoakPeriod,
-    StalePolicy,
-)
+from nodeguard.model.policy import NodePattern, PolicyFields
 
 LabelKey = Annotated[
     str,
@@ -70,28 +57,16 @@ class NodeLocationSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="
 NodeLocationsSpec = TableFile | Annotated[tuple[NodeLocationSpec, ...], Meta(max_length=10_000)]
 
 
-class PolicySpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class PolicySpec(PolicyFields, frozen=True):
     """The policy of nodeguard's aggregator: what it may mark, how much, and when marks are released.
 
     defaultMode: for checks without a matching rule in `modeRules`. nodeLocations: the file of a table, or
     rows. pause: set no new marks.
     """
 
-    mode: Mode = field(name="defaultMode", default=Mode.OBSERVE)
-    modes: Annotated[tuple[ModeRule, ...], Meta(max_length=100)] = field(name="modeRules", default=())
-    pools: Annotated[tuple[Pool, ...], Meta(max_length=200)] = ()
-    budget: Budget = Budget()
-    grace: GracePeriods = field(name="gracePeriod", default=GracePeriods())
-    soak: SoakPeriod = SoakPeriod()
-    marks: MarkWrites = field(name="markWith", default=MarkWrites())
-    holds: Annotated[tuple[Hold, ...], Meta(max_length=500)] = ()
-    silences: Annotated[tuple[Silence, ...], Meta(max_length=500)] = ()
-    stale: StalePolicy = field(name="staleNodes", default=StalePolicy())
     topologies: TopologiesSpec = TopologiesSpec()
     locations: NodeLocationsSpec = field(name="nodeLocations", default=())
     diagnosis: DiagnosisSettings = DiagnosisSettings()
-    injection: InjectionPolicy = InjectionPolicy()
-    pause: bool = False
 
 
 def json_schema() -> dict[str, Any]:

@@ -50,8 +50,8 @@ class NodesOutput(Struct, frozen=True):
 class PolicyOutput(Struct, frozen=True):
     """Output of nodeguard policy check -o json.
 
-    policy: times in seconds, shares from 0 to 1. enforced: checks that set a mark, by mark. nodes: only with
-    --nodes.
+    policy: with the keys of the file; times in seconds, shares from 0 to 1. enforced: checks that set a mark,
+    by mark. nodes: only with --nodes.
     """
 
     version: Literal[1]
