@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from nodeguard.model.printable import printable_json
 from nodeguard.wire.instruction import Instruction, Reply
 from nodeguard.wire.report import VERSION, Count, Message, Name
 
@@ -56,6 +57,18 @@ def decode_message(data: bytes) -> Message:
     """Return a report or heartbeat. Raises EncodingError."""
     message: Message = _decode(data, MESSAGE_LIMIT, _MESSAGE, "message")
     return message
+
+
+def decode_printable_message(data: bytes) -> Message:
+    """Return a report or heartbeat of any sender, with printable texts only: these reach people through
+    conditions, Events, incidents and notifications. Raises EncodingError.
+    """
+    message = decode_message(data)
+    try:
+        text = printable_json(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise EncodingError(f"the message cannot be read, {_reason(error)}: {_remedy(VERSION)}") from None
+    return message if text is data else decode_message(text)
 
 
 def decode_reply(data: bytes) -> tuple[Reply, tuple[str, ...]]:

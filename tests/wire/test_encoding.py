@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from nodeguard.wire.encoding import (
     REPLY_LIMIT,
     EncodingError,
     decode_message,
+    decode_printable_message,
     decode_reply,
     encode,
 )
@@ -70,6 +72,20 @@ replies = st.builds(
 @given(messages)
 def test_a_message_is_decoded_as_encoded(message: Message) -> None:
     assert decode_message(encode(message)) == message
+
+
+@given(messages)
+def test_a_message_of_any_sender_has_printable_texts_only(message: Message) -> None:
+    decoded = decode_printable_message(encode(message))
+    assert json.dumps(msgspec.to_builtins(decoded), ensure_ascii=False).isprintable()
+    assert (decoded.sequence, decoded.dropped) == (message.sequence, message.dropped)
+
+
+def test_an_unknown_field_with_any_content_is_no_error_of_the_program() -> None:
+    body = encode(Heartbeat(version=VERSION, node="node-1", boot_id="boot\n", sequence=1))
+    for unknown in (b"[" * 900 + b"]" * 900, b"1e999", b'"\\u0000"', b'{"a\\n":null}', b'"\xff"'):
+        with suppress(EncodingError):
+            decode_printable_message(body[:-1] + b',"later":' + unknown + b"}")
 
 
 @given(replies)

@@ -28,7 +28,7 @@ from nodeguard.aggregator.ingest.limits import IngestLimits, cost
 from nodeguard.aggregator.ingest.response import Response, text_response
 from nodeguard.local.certificate_validity import validity_problem
 from nodeguard.local.rate_limiter import KeyedRateLimiter
-from nodeguard.wire.encoding import EncodingError, decode_message, encode
+from nodeguard.wire.encoding import EncodingError, decode_printable_message, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import Message
 
@@ -169,7 +169,7 @@ class MessageEndpoint:
         node = _first_node(identity)
         try:
             try:
-                message = decode_message(body)
+                message = decode_printable_message(body)
             except EncodingError as error:
                 raise RequestRefusedError(400, str(error)) from None
             caller = authorize(identity, message.node)

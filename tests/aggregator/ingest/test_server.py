@@ -23,9 +23,10 @@ from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
 from nodeguard.aggregator.identity.insecure import InsecureAuthenticator
 from nodeguard.aggregator.ingest.limits import IngestLimits
 from nodeguard.local.rate_limiter import Rate
-from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, decode_reply
+from nodeguard.model.finding import Health
+from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, decode_reply, encode
 from nodeguard.wire.instruction import ClearFinding, Reply
-from nodeguard.wire.report import VERSION
+from nodeguard.wire.report import VERSION, Report
 from tests.aggregator.ingest.scene import (
     LONG_TIMEOUTS,
     agent,
@@ -63,6 +64,19 @@ def test_messages_of_a_node_are_received_with_its_uid_and_acknowledged(
         assert served.ingest.endpoint.received_bytes > 0
         assert log.text() == []
         until(lambda: served.ingest.connections == 0)
+
+
+def test_no_control_character_of_a_message_is_received(issuer: Issuer, tmp_path: Path) -> None:
+    with serving(lambda: tokens(issuer)) as served:
+        transport = agent(served, tmp_path / "token", issuer.token("node-a"))
+        forged_report = Report(
+            version=VERSION, node="node-a", boot_id="b\x1b[31m", sequence=1, health=Health.OK, agent="\u202e"
+        )
+        assert transport.post(encode(forged_report)).status == 200
+        transport.close()
+        [(_, message)] = served.received
+        assert isinstance(message, Report)
+        assert (message.boot_id, message.agent) == ("b?[31m", "?")
 
 
 def test_a_node_cannot_report_for_another(issuer: Issuer, tmp_path: Path, log: LogLines) -> None:
