@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from nodeguard.aggregator.backends.backend import Backend, PlanWriter
+from nodeguard.aggregator.backends.backend import Backend
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.leadership import Candidacy, has_enough_reports, next_candidacy
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.write_obstacle import ReplicaState, may_apply, write_obstacle
+from nodeguard.executors.executor import MarkExecutor
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.plan_loop import NO_CHANGE, PlanLoop
 from nodeguard.fleet.planner import Planner
@@ -174,12 +175,13 @@ class AggregatorService:
         if by:
             self.planner.drop_issued()
             plan = replace(plan, decisions=())
-            if not self.backend.remove_marks(now):
+            if not self.backend.remove_marks():
                 self._inputs.removal_requested_by = ""
                 self.backend.marks_removed(by)
         elif plan.deferred:
             self._wake.set()
-        self.backend.apply_plan(plan, now)
+        self.backend.desired(plan.decisions)
+        self.backend.publish(plan, now)
 
     def _check_capacity(self) -> None:
         """Log once that not all expected agents can connect."""
@@ -226,13 +228,13 @@ class AggregatorService:
         )
 
 
-def withdraw_writes(planner: Planner, backend: PlanWriter) -> None:
+def withdraw_writes(planner: Planner, executor: MarkExecutor) -> None:
     """Withdraw the writes that have not begun: after a change of the policy the next plan decides them again.
 
     One that has begun may still succeed; a policy that pauses does not wait for it.
     """
     pending, is_paused = planner.state.pending_nodes(), planner.policy.pause
-    withdrawn = [uid for uid in pending if is_paused or not backend.is_writing(uid)]
+    withdrawn = [uid for uid in pending if is_paused or not executor.is_in_flight(uid)]
     for uid in withdrawn:
         planner.state.record_failed(uid)
-    backend.withdraw(withdrawn)
+    executor.withdraw(withdrawn)

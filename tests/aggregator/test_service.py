@@ -43,9 +43,9 @@ class RecordingBackend(StandaloneBackend):
         self.candidacy = candidacy
         return self.is_leader
 
-    def apply_plan(self, plan: Plan, now: Instant) -> None:
+    def publish(self, plan: Plan, now: Instant) -> None:
         self.plans.append(plan)
-        super().apply_plan(plan, now)
+        super().publish(plan, now)
 
 
 class Scene:
@@ -227,7 +227,7 @@ async def test_a_fleet_that_exceeds_the_limit_on_connections_is_logged_once(
 async def test_an_active_service_issues_many_new_marks_in_several_plans(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scene.backend, "apply_plan", lambda plan, _: scene.backend.plans.append(plan))
+    monkeypatch.setattr(scene.backend, "desired", lambda _: None)
     for number in range(70):
         caller = Caller(f"n{number}", f"n{number}")
         scene.backend.node_reported(caller, report())
@@ -275,7 +275,7 @@ async def test_a_changed_policy_withdraws_the_writes_that_have_not_begun(
     assert scene.planner.state.pending_nodes() == ("n0", "n1")
     withdrawn: list[str] = []
     monkeypatch.setattr(scene.backend, "withdraw", withdrawn.extend)
-    monkeypatch.setattr(scene.backend, "is_writing", lambda uid: uid == "n0")
+    monkeypatch.setattr(scene.backend, "is_in_flight", lambda uid: uid == "n0")
     withdraw_writes(scene.planner, scene.backend)
     assert (withdrawn, scene.planner.state.pending_nodes()) == (["n1"], ("n0",))
     scene.planner.set_policy(replace(AT_ONCE, pause=True))

@@ -92,7 +92,10 @@ class WritingBackend(StandaloneBackend):
     async def renew_leadership(self, _now: float, candidacy: Candidacy) -> bool:
         return candidacy.wanted
 
-    def apply_plan(self, plan: Plan, now: Instant) -> None:
+    def desired(self, decisions: Iterable[NodeDecision]) -> None:
+        pass
+
+    def publish(self, plan: Plan, now: Instant) -> None:
         for decision in plan.decisions:
             marks = carried_out(self._planner, decision)
             self._changes.marks_written(decision.node, decision.record)

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from nodeguard.aggregator.backends.kubernetes import KubernetesBackend
 from nodeguard.aggregator.backends.standalone import StandaloneBackend
 from nodeguard.aggregator.backends.standalone_state import state_path
+from nodeguard.aggregator.clock import monotonic
 from nodeguard.aggregator.fleet_inputs import FleetInputs
+from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.delivery.attempt import Destination
-from nodeguard.executors.kube.cluster import ObservedCluster
 from nodeguard.executors.webhook.executor import RESYNC, WebhookExecutor
+from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.kube import nodes as node_objects
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
-from nodeguard.kube.executor import WriteResult
 from nodeguard.model.decision import NodeDecision
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION, MarkRecord
@@ -34,9 +35,9 @@ from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node as node_object
 from tests.executors.receiver import MarkReceiver
 from tests.executors.slurm_model import FEATURE, OURS, Slurm, SlurmExecutor, SlurmNode, record_of
+from tests.fleet.cluster_planner import ClusterPlanner
 from tests.fleet.scene import AT_ONCE, CHECKS
 from tests.kube.detour import Detour
-from tests.kube.writing import Writing, writing
 from tests.waiting import until_async
 
 NODES = ("node-0", "node-1", "node-2")
@@ -49,13 +50,16 @@ class Reports:
     def __init__(self, refused: list[str]) -> None:
         self._refused = refused
 
-    def observed(self, executor: str, node: str, revision: str) -> None:
+    def marks_written(self, node: str, record: MarkRecord) -> None:
         pass
 
-    def failed(self, executor: str, node: str, revision: str, reason: str, *, is_refused: bool) -> None:
-        assert is_refused
-        assert reason
-        self._refused.append(node)
+    def write_failed(self, node: str, error: WriteError) -> None:
+        assert error.message
+        if error.is_refused:
+            self._refused.append(node)
+
+    def marks_failed(self, node: str) -> None:
+        pass
 
 
 class SlurmPlace:
@@ -177,7 +181,6 @@ class AdvicePlace:
         self.refused: list[str] = []
         self._path = state_path(str(directory / "state"))
         self._mono = 1000.0
-        self._waiting: list[NodeDecision] = []
         self._start()
 
     def _start(self) -> None:
@@ -190,17 +193,15 @@ class AdvicePlace:
         return name
 
     def desired(self, *decisions: NodeDecision) -> None:
-        self._waiting += decisions
+        self._backend.desired(decisions)
 
     def withdraw(self, name: str) -> None:
-        self._waiting = [decision for decision in self._waiting if decision.node != name]
+        self._backend.withdraw([name])
 
     async def settled(self) -> None:
         self._mono += 60.0
-        decisions, self._waiting = tuple(self._waiting), []
-        self._backend.apply_plan(Plan(decisions), Instant(NOW + self._mono, self._mono, ""))
-        await self._backend.close()
-        self._start()
+        self._backend.publish(Plan(), Instant(NOW + self._mono, self._mono, ""))
+        await self._backend.wait_idle()
 
     def _content(self) -> Any:
         return json.loads(Path(self._path or "").read_text()) if Path(self._path or "").exists() else {}
@@ -218,53 +219,95 @@ class AdvicePlace:
         self._start()
 
 
-class KubePlace:
-    """Nodes of a real API server, behind a proxy."""
+class RecordedInputs(FleetInputs):
+    """Passes the reports of the backend on, and records them. failed: nodes with a decision that was dropped."""
 
-    def __init__(self, cluster: Cluster, far: ApiClient, near: ApiClient, detour: Detour) -> None:
+    def __init__(self, planner: Planner, reports: Reports) -> None:
+        super().__init__(planner, lambda: None)
+        self._reports = reports
+        self.failed: set[str] = set()
+
+    def write_failed(self, name: str, error: WriteError) -> None:
+        super().write_failed(name, error)
+        self._reports.write_failed(name, error)
+
+    def marks_failed(self, uid: str) -> None:
+        super().marks_failed(uid)
+        self.failed.add(uid)
+
+
+class KubePlace:
+    """Nodes of a real API server. The backend reaches it through a proxy, by the kubeconfig `far`."""
+
+    def __init__(self, cluster: Cluster, far: Path, near: ApiClient, detour: Detour) -> None:
         self.refused: list[str] = []
         self._cluster, self._far, self._near, self._detour = cluster, far, near, detour
-        self._epoch = 0
-        self._stack = AsyncExitStack()
-        self._decisions: list[NodeDecision] = []
+        self._pod = 0
+        # The decisions that are not carried out yet, by uid.
+        self._waiting: dict[str, NodeDecision] = {}
         self._uids: dict[str, str] = {}
-        self._first_versions: dict[str, str] = {}
 
     async def start(self) -> None:
         for name in NODES:
             if name not in self._uids:
                 made = self._cluster.api.post(node_objects.PATH, node_object(name))
                 self._uids[name] = made["metadata"]["uid"]
-        self._epoch += 1
-        self._writing: Writing = await self._stack.enter_async_context(writing(self._far, self._epoch))
+        self._pod += 1
+        self._planner = ClusterPlanner(AT_ONCE, CHECKS)
+        self._inputs = RecordedInputs(self._planner, Reports(self.refused))
+        self._backend = KubernetesBackend(
+            await ApiClient.connect(str(self._far)),
+            "default",
+            f"pod-{self._pod}",
+            self._planner,
+            self._inputs,
+            self._planner.cluster,
+        )
+        await self._observe()
+        while self._backend.watches.leader is None:
+            await self._lead()
+            await asyncio.sleep(0.02)
 
     async def stop(self) -> None:
-        await self._stack.aclose()
+        await self._backend.close()
 
     def key(self, name: str) -> str:
         return self._uids[name]
 
     def desired(self, *decisions: NodeDecision) -> None:
-        self._decisions += decisions
+        self._inputs.failed.clear()
+        self._waiting.update({decision.node: decision for decision in decisions})
+        self._backend.desired(decisions)
 
     def withdraw(self, name: str) -> None:
-        self._decisions = [item for item in self._decisions if item.name != name]
+        self._waiting.pop(self._uids[name], None)
+        self._backend.withdraw([self._uids[name]])
 
     async def settled(self) -> None:
-        decisions: Iterable[NodeDecision] = self._decisions
-        self._decisions = []
-        cluster = ObservedCluster()
+        epoch = self._backend.epoch
+        while self._waiting:
+            await self._lead()
+            await self._observe()
+            if self._backend.epoch != epoch:  # the lease was lost on a busy machine, and with it the writes
+                epoch = self._backend.epoch
+                self._backend.desired(self._waiting.values())
+            carried = [
+                uid
+                for uid, decision in self._waiting.items()
+                if uid in self._inputs.failed or self._planner.cluster.carries(decision, MarkWrites())
+            ]
+            for uid in carried:
+                del self._waiting[uid]
+            await asyncio.sleep(0.02)
+
+    async def _lead(self) -> None:
+        await self._backend.renew_leadership(monotonic(), Candidacy(wanted=True))
+
+    async def _observe(self) -> None:
+        """Observe the Nodes, as a watch does."""
         for name in NODES:
-            node = node_objects.decode_node(await self._near.request("GET", f"{node_objects.PATH}/{name}"))
-            cluster.update_node(node)
-            self._writing.nodes[name] = node
-        for desired in cluster.writes(decisions, MarkWrites()).nodes:
-            self._writing.executor.set_desired(desired)
-        await self._writing.idle()
-        self.refused += [
-            outcome.desired.uid for outcome in self._writing.outcomes if outcome.result == WriteResult.REFUSED
-        ]
-        self._writing.outcomes.clear()
+            content = await self._near.request("GET", f"{node_objects.PATH}/{name}")
+            self._backend.watches.node_changed(node_objects.decode_node(content))
 
     async def _node(self, name: str) -> Any:
         return self._cluster.api.get(f"{node_objects.PATH}/{name}")
@@ -283,6 +326,7 @@ class KubePlace:
 
     async def _patch(self, name: str, patch: dict[str, Any]) -> None:
         await self._near.request("PATCH", f"{node_objects.PATH}/{name}", body=patch, content_type=MERGE_PATCH)
+        await self._observe()
 
     async def refuse(self, *, refuses: bool) -> None:
         for name in NODES:
@@ -299,8 +343,7 @@ class KubePlace:
         self._detour.restore()
 
     async def kill(self) -> None:
-        await self._stack.aclose()
-        self._stack = AsyncExitStack()
+        await self._backend.close()
         await self.start()
 
     async def change_by_others(self, name: str) -> None:

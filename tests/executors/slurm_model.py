@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from nodeguard.executors.executor import ExecutorReports
+from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.model.decision import NodeDecision
 from nodeguard.model.mark import Mark, MarkRecord
 
@@ -54,10 +55,6 @@ class Slurm:
 class SlurmExecutor:
     """Carries decisions out in a Slurm; see MarkExecutor. `step` does one thing that is due."""
 
-    name = "slurm model"
-    kinds = frozenset(Mark)
-    carries_devices = False
-
     def __init__(self, slurm: Slurm, reports: ExecutorReports) -> None:
         self._slurm, self._reports = slurm, reports
         self._due: dict[str, NodeDecision] = {}
@@ -65,8 +62,7 @@ class SlurmExecutor:
     def desired(self, decisions: Iterable[NodeDecision]) -> None:
         for decision in decisions:
             if any(mark.device is not None for mark in decision.marks):
-                reason = "a device cannot be drained: mark the node"
-                self._reports.failed(self.name, decision.node, decision.revision, reason, is_refused=True)
+                self._refuse(decision.node, "a device cannot be drained: mark the node")
             else:
                 self._due[decision.node] = decision
 
@@ -89,10 +85,14 @@ class SlurmExecutor:
                 self._due[decision.node] = decision  # read and compare again
                 return True
         except ValueError as error:
-            self._reports.failed(self.name, decision.node, decision.revision, str(error), is_refused=True)
+            self._refuse(decision.node, str(error))
         else:
-            self._reports.observed(self.name, decision.node, decision.revision)
+            self._reports.marks_written(decision.node, decision.record)
         return True
+
+    def _refuse(self, node: str, reason: str) -> None:
+        self._reports.write_failed(node, WriteError(reason, is_refused=True))
+        self._reports.marks_failed(node)
 
 
 def record_of(node: SlurmNode) -> MarkRecord | None:

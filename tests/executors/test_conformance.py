@@ -47,10 +47,9 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
                 detour = await stack.enter_async_context(Detour(int(cluster.url.rpartition(":")[2])))
                 config = tmp_path / "far.kubeconfig"
                 config.write_text(cluster.kubeconfig.read_text().replace(cluster.url, detour.url))
-                far, near = [await ApiClient.connect(str(path)) for path in (config, cluster.kubeconfig)]
-                stack.push_async_callback(far.close)
+                near = await ApiClient.connect(str(cluster.kubeconfig))
                 stack.push_async_callback(near.close)
-                kube = KubePlace(cluster, far, near, detour)
+                kube = KubePlace(cluster, config, near, detour)
                 await kube.start()
                 stack.push_async_callback(kube.stop)
                 yield kube

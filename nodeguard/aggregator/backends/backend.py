@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -10,6 +10,7 @@ from msgspec import Struct
 from nodeguard.aggregator.backends.operator_actions import OperatorActions
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.leadership import Candidacy
+from nodeguard.executors.executor import MarkExecutor
 from nodeguard.fleet.plan import Plan
 from nodeguard.model.action_store import ActionStore
 from nodeguard.model.incident import OperatorDecision
@@ -84,29 +85,27 @@ class Operators(Protocol):
         """Handle that all marks are removed, as an operator requested. by: the operator."""
 
 
-class PlanWriter(Protocol):
-    """Carries plans out, and publishes what is not about a node."""
+class OwningExecutor(MarkExecutor, Protocol):
+    """The executor that owns the nodes."""
 
-    def apply_plan(self, plan: Plan, now: Instant) -> None:
-        """Start to write a plan."""
-
-    def remove_marks(self, now: Instant) -> bool:
+    def remove_marks(self) -> bool:
         """Start to remove every mark of nodeguard. Returns whether there were any."""
-
-    def withdraw(self, uids: Iterable[str]) -> None:
-        """Withdraw the writes of Nodes that have not begun."""
-
-    def is_writing(self, uid: str) -> bool:
-        """Return whether a write of a Node has begun: it may still succeed."""
 
     def write_problem(self) -> ApiProblem | None:
         """Return why the API server refuses all writes of Nodes; None if it does not."""
+
+
+class Publisher(Protocol):
+    """Publishes what is not about the marks of one node."""
+
+    def publish(self, plan: Plan, now: Instant) -> None:
+        """Start to record the incidents and Events of a plan."""
 
     def policy_rejected(self, message: str) -> None:
         """Publish that the policy file is invalid. message: has the reason and the remedy."""
 
 
-class Backend(NodeInventory, Leadership, Operators, PlanWriter, Protocol):
+class Backend(NodeInventory, Leadership, Operators, OwningExecutor, Publisher, Protocol):
     """Kubernetes, or standalone mode: all parts of one aggregator.
 
     on_written: receives the seconds from the plan to the response of the Kubernetes API for each Node with

@@ -30,6 +30,7 @@ from nodeguard.kube.events import pod_warning
 from nodeguard.kube.executor import WriteOutcome, WriteResult
 from nodeguard.kube.lease import Lease
 from nodeguard.kube.write_queue import MAX_DELAY
+from nodeguard.model.decision import NodeDecision
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.wire.report import Report
@@ -146,32 +147,35 @@ class KubernetesBackend:
     def node_reported(self, caller: Caller, report: Report) -> None:
         """Do nothing: Nodes are known by their objects."""
 
-    def is_writing(self, uid: str) -> bool:
-        """Return whether a write of a Node has begun: it may still succeed."""
-        leader = self.watches.leader
-        return leader is not None and leader.is_writing(uid)
+    def desired(self, decisions: Iterable[NodeDecision]) -> None:
+        """Start to write some decisions. See MarkExecutor."""
+        self._write(self._cluster.writes(decisions, self._fleet.policy.marks))
 
-    def withdraw(self, uids: Iterable[str]) -> None:
+    def withdraw(self, nodes: Iterable[str]) -> None:
         """Withdraw the writes of Nodes that have not begun."""
         if self.watches.leader is not None:
-            self.watches.leader.forget(uids)
+            self.watches.leader.forget(nodes)
 
-    def apply_plan(self, plan: Plan, now: Instant) -> None:
-        """Start to write a plan."""
-        if self.watches.leader is not None:
-            self._write(self._cluster.writes(plan.decisions, self._fleet.policy.marks), now)
-            self.watches.leader.record(plan, self._fleet.all_incidents, now.wall)
+    def is_in_flight(self, node: str) -> bool:
+        """Return whether a write of a Node has begun: it may still succeed."""
+        leader = self.watches.leader
+        return leader is not None and leader.is_in_flight(node)
 
-    def remove_marks(self, now: Instant) -> bool:
+    def remove_marks(self) -> bool:
         """Start to remove every mark. Returns whether there were any."""
         writes = self._cluster.removal()
-        self._write(writes, now)
+        self._write(writes)
         return bool(writes)
 
-    def _write(self, writes: ClusterWrites, now: Instant) -> None:
+    def publish(self, plan: Plan, now: Instant) -> None:
+        """Start to record the incidents and Events of a plan."""
+        if self.watches.leader is not None:
+            self.watches.leader.record(plan, self._fleet.all_incidents, now.wall)
+
+    def _write(self, writes: ClusterWrites) -> None:
         if self.watches.leader is not None:
             for desired in writes.nodes:
-                self._issued_at.setdefault(desired.uid, now.mono)
+                self._issued_at.setdefault(desired.uid, monotonic())
             self._cluster.record_issued(writes)
             self.watches.leader.write(writes)
 

@@ -152,7 +152,7 @@ class Leader:
         if named:
             self.rules.set_desired(self._wanted.values())
 
-    def is_writing(self, uid: str) -> bool:
+    def is_in_flight(self, uid: str) -> bool:
         """Return whether a write of a Node or of its devices has begun."""
         return self.executor.is_in_flight(uid) or any(
             rule.uid == uid and self.rules.is_in_flight(name) for name, rule in self._wanted.items()

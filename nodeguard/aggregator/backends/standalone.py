@@ -102,17 +102,20 @@ class StandaloneBackend:
             self._store.changed()
             self._update_node(caller.node)
 
-    def is_writing(self, _uid: str) -> bool:
-        """Return that no write has begun: there is none."""
+    def desired(self, decisions: Iterable[NodeDecision]) -> None:
+        """Advise some decisions. They take effect at once. See MarkExecutor."""
+        for decision in decisions:
+            self._advise(decision)
+
+    def withdraw(self, nodes: Iterable[str]) -> None:
+        """Do nothing: no decision waits here."""
+
+    def is_in_flight(self, _node: str) -> bool:
+        """Return that no decision waits here."""
         return False
 
-    def withdraw(self, uids: Iterable[str]) -> None:
-        """Do nothing: no writes wait here."""
-
-    def apply_plan(self, plan: Plan, now: Instant) -> None:
-        """Log and store the advised marks and the incidents."""
-        for decision in plan.decisions:
-            self._advise(decision)
+    def publish(self, plan: Plan, now: Instant) -> None:
+        """Log and store the incidents of a plan, and store the advised marks."""
         for incident in plan.incidents:
             before = self._logged.get(incident.name)
             if before is not None and incident.is_open and not before.is_open:
@@ -127,7 +130,7 @@ class StandaloneBackend:
             self._forget(now.mono)
         self._store.write_if_due(now.mono)
 
-    def remove_marks(self, _now: Instant) -> bool:
+    def remove_marks(self) -> bool:
         """Remove all advised marks. Returns whether there were any."""
         has_marks = bool(self._store.advised)
         self._remove_marks()

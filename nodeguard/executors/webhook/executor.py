@@ -13,8 +13,9 @@ from nodeguard.delivery.delivery import Delivery, DropReason
 from nodeguard.delivery.queue import Message
 from nodeguard.executors.executor import ExecutorReports
 from nodeguard.executors.webhook.message import Change, posted_marks
+from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.model.decision import NodeDecision
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import MarkRecord
 
 # Seconds between two requests with all marks: a receiver that lost its state, or that refused a node, is
 # correct again after them.
@@ -44,16 +45,12 @@ class WebhookExecutor:
     reports: receives what the receiver accepted and refused; None where another executor owns the nodes.
     """
 
-    carries_devices = True
-    kinds = frozenset(Mark)
-
     def __init__(
         self,
         destination: Destination,
         reports: ExecutorReports | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.name = f"webhook {destination.name}"
         self.delivery = Delivery([destination], dropped=self._dropped, accepted=self._accepted, wall=wall)
         self._webhook = destination.name
         self._reports = reports
@@ -64,8 +61,8 @@ class WebhookExecutor:
         # marks, None if it is unknown what the receiver has.
         self._wanted: dict[str, NodeDecision] = {}
         self._posted: dict[str, str | None] = {}
-        # Revisions by node of the messages that the receiver has not accepted, by id of the message.
-        self._revisions: dict[str, dict[str, str]] = {}
+        # Records by node of the messages that the receiver has not accepted, by id of the message.
+        self._records: dict[str, dict[str, MarkRecord]] = {}
         self._resync_at = float("inf")
         # Nodes in one request that the receiver did not find too large.
         self._part_size = sys.maxsize
@@ -127,7 +124,7 @@ class WebhookExecutor:
     def is_in_flight(self, node: str) -> bool:
         """Return whether a request about a node is in transit."""
         message = self.delivery.in_transit(self._webhook)
-        return message is not None and node in self._revisions.get(message.id, ())
+        return message is not None and node in self._records.get(message.id, ())
 
     def tick(self) -> None:
         """Post all marks if that is due."""
@@ -167,7 +164,7 @@ class WebhookExecutor:
                 change, decisions, epoch=epoch, sequence=sequence, wall=now, part=part, parts=len(parts)
             )
             message = Message(f"{epoch}-{sequence}-{part}", key, body, now, change)
-            self._revisions[message.id] = {decision.node: decision.revision for decision in decisions}
+            self._records[message.id] = {decision.node: decision.record for decision in decisions}
             self._posted.update({decision.node: _revision(decision) for decision in decisions})
             self.delivery.put(self._webhook, message)
 
@@ -177,30 +174,29 @@ class WebhookExecutor:
         in_transit = self.delivery.in_transit(self._webhook)
         sent = {message.id for message in self.delivery.waiting(self._webhook)}
         sent |= {in_transit.id} if in_transit is not None else set()
-        self._revisions = {id_: nodes for id_, nodes in self._revisions.items() if id_ in sent}
+        self._records = {id_: nodes for id_, nodes in self._records.items() if id_ in sent}
 
     def _accepted(self, _webhook: str, message: Message) -> None:
-        for node, revision in self._revisions.pop(message.id, {}).items():
+        for node, record in self._records.pop(message.id, {}).items():
             if self._reports is not None:
-                self._reports.observed(self.name, node, revision)
+                self._reports.marks_written(node, record)
 
     def _dropped(self, webhook: str, message: Message, reason: DropReason) -> bool:
         """Report a refused request, which the next one with all marks repeats. One that has no room is
         repeated at once; one that is too large, in smaller parts. Returns whether it is no refusal.
         """
-        revisions = self._revisions.pop(message.id, {})
-        smaller = ceil(len(revisions) / 2)
-        is_too_large = reason == "too large" and len(revisions) > max(1, len(self._wanted) / _MOST_PARTS)
+        nodes = self._records.pop(message.id, {})
+        is_too_large = reason == "too large" and len(nodes) > max(1, len(self._wanted) / _MOST_PARTS)
         if is_too_large:
-            self._part_size = min(self._part_size, smaller)
+            self._part_size = min(self._part_size, ceil(len(nodes) / 2))
             self._withdraw({_ALL})
         if is_too_large or reason in {"expired", "full"}:
             self._resync_at = float("-inf")
             return is_too_large
-        for node, revision in revisions.items():
-            problem = self.delivery.problems.get(webhook, "")
+        error = WriteError(self.delivery.problems.get(webhook, ""), is_refused=True)
+        for node in nodes:
             if self._reports is not None:
-                self._reports.failed(self.name, node, revision, problem, is_refused=True)
+                self._reports.write_failed(node, error)
         return False
 
 

@@ -302,12 +302,12 @@ async def test_a_changed_policy_withdraws_writes_that_have_not_begun(
             backend.watches.node_changed(observed)
             planner.record_report(observed.uid, report(fatal=True), now)
         assert await backend.renew_leadership(monotonic(), Candidacy(wanted=True))
-        backend.apply_plan(PlanLoop(planner).step(now).plan, now)
+        backend.desired(PlanLoop(planner).step(now).plan.decisions)
         assert len(planner.state.pending_nodes()) == 2
         planner.set_policy(replace(AT_ONCE, holds=(Hold(node="gpu-8"),)))
         withdraw_writes(planner, backend)
         assert planner.state.pending_nodes() == ()
-        backend.apply_plan(planner.plan(now), now)
+        backend.desired(planner.plan(now).decisions)
         async with asyncio.timeout(PATIENCE):
             while not (await read(api, "gpu-9")).annotations:
                 await asyncio.sleep(0.01)

@@ -77,7 +77,9 @@ class Scene:
         self.mono += seconds
         self.planner.tick(self.now)
         for _ in range(2):  # the second plan has the incidents of the advice that the first one gives
-            self.backend.apply_plan(PlanLoop(self.planner).step(self.now).plan, self.now)
+            plan = PlanLoop(self.planner).step(self.now).plan
+            self.backend.desired(plan.decisions)
+            self.backend.publish(plan, self.now)
         await self.backend.wait_idle()
 
     async def resolve(self, name: str) -> None:

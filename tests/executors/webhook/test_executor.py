@@ -14,6 +14,7 @@ from nodeguard.delivery import queue
 from nodeguard.delivery.attempt import Destination
 from nodeguard.executors.webhook import executor as executor_module
 from nodeguard.executors.webhook.executor import RESYNC, WebhookExecutor
+from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.model.decision import NodeDecision
 from nodeguard.model.mark import Charge, Mark, MarkCause, MarkRecord, NodeMarks
 from tests.executors.receiver import MarkReceiver, documented_receiver
@@ -26,14 +27,17 @@ class Reports:
     """Records what an executor reports."""
 
     def __init__(self) -> None:
-        self.shown: dict[str, str] = {}
-        self.failures: list[tuple[str, str, bool]] = []
+        self.shown: dict[str, MarkRecord] = {}
+        self.failures: list[tuple[str, WriteError]] = []
 
-    def observed(self, executor: str, node: str, revision: str) -> None:
-        self.shown[node] = revision
+    def marks_written(self, node: str, record: MarkRecord) -> None:
+        self.shown[node] = record
 
-    def failed(self, executor: str, node: str, revision: str, reason: str, *, is_refused: bool) -> None:
-        self.failures.append((node, reason, is_refused))
+    def write_failed(self, node: str, error: WriteError) -> None:
+        self.failures.append((node, error))
+
+    def marks_failed(self, node: str) -> None:
+        raise AssertionError(f"{node}: a later list has each decision")
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +91,7 @@ async def test_all_marks_are_posted_first_and_then_each_change(receiver: MarkRec
     first = int(NOW * 1000)
     versions = [(body["epoch"], body["sequence"] - first, body["change"]) for body in receiver.bodies]
     assert versions == [(3, 0, "all"), (3, 1, "node"), (3, 2, "node")]
-    assert scene.reports.shown["uid-1"] == decision(1, Mark.SUSPECT).revision
+    assert scene.reports.shown["uid-1"] == decision(1, Mark.SUSPECT).record
 
 
 async def test_a_decision_that_is_posted_already_is_not_posted_again(receiver: MarkReceiver) -> None:
@@ -141,7 +145,7 @@ async def test_a_refused_request_is_reported_and_sent_again_with_all_marks(recei
         receiver.status = 422
         scene.executor.desired([decision(0, Mark.QUARANTINE)])
         await until_async(lambda: bool(scene.reports.failures))
-        assert scene.reports.failures == [("uid-0", "HTTP status 422", True)]
+        assert scene.reports.failures == [("uid-0", WriteError("HTTP status 422", is_refused=True))]
         receiver.status = 200
         scene.wall += RESYNC + 1
         await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
@@ -366,7 +370,7 @@ async def test_a_node_that_is_too_large_for_the_receiver_is_refused(receiver: Ma
     scene.executor.desired(decision(number, Mark.SUSPECT) for number in range(2))
     async with scene.running():
         await until_async(lambda: len(scene.reports.failures) == 2)
-    assert {(node, is_refused) for node, _, is_refused in scene.reports.failures} == {
+    assert {(node, error.is_refused) for node, error in scene.reports.failures} == {
         ("uid-0", True),
         ("uid-1", True),
     }
