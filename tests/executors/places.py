@@ -143,9 +143,12 @@ class WebhookPlace:
         self._executor.withdraw([name])
 
     async def settled(self) -> None:
+        await until_async(self._is_settled)
+
+    def _is_settled(self) -> bool:
         self._executor.tick()
         delivery = self._executor.delivery
-        await until_async(lambda: not (delivery.waiting("scheduler") or delivery.in_transit("scheduler")))
+        return not (delivery.waiting("scheduler") or delivery.in_transit("scheduler"))
 
     async def shown(self, name: str) -> set[str]:
         return self._receiver.drained.get(name, set())

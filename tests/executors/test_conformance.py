@@ -17,10 +17,14 @@ from nodeguard.model.decision import NodeDecision
 from nodeguard.model.mark import Charge, Mark, MarkCause, MarkRecord, NodeMarks
 from tests.controlplane.cluster import Cluster
 from tests.executors.places import AdvicePlace, KubePlace, SlurmPlace, WebhookPlace
+from tests.executors.receiver import MarkReceiver
 from tests.kube.detour import Detour
 
 NOW = 1_700_000_000.0
-PLACES = ["kube", "webhook", "advice", "slurm"]
+PLACES = ["kube", "webhook", "webhook-in-parts", "advice", "slurm"]
+
+# Bytes of a body with one node, and not of one with two.
+ONE_NODE = 500
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +42,11 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
                 yield SlurmPlace()
             case "advice":
                 yield AdvicePlace(tmp_path)
-            case "webhook":
-                webhook = WebhookPlace(request.getfixturevalue("receiver"), stack)
+            case "webhook" | "webhook-in-parts":
+                receiver: MarkReceiver = request.getfixturevalue("receiver")
+                if request.param == "webhook-in-parts":
+                    receiver.limit = ONE_NODE
+                webhook = WebhookPlace(receiver, stack)
                 await webhook.start()
                 yield webhook
             case _:
@@ -57,7 +64,9 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 def places(*without: str) -> pytest.MarkDecorator:
     """Run a test in all places; without: those to which it does not apply, for the reason beside it."""
-    names = [pytest.param(name, marks=_marks(name)) for name in PLACES if name not in without]
+    names = [
+        pytest.param(name, marks=_marks(name)) for name in PLACES if name.partition("-")[0] not in without
+    ]
     return pytest.mark.parametrize("place", names, indirect=True)
 
 
