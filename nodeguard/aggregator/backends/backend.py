@@ -85,28 +85,8 @@ class Operators(Protocol):
         """Handle that all marks are removed, as an operator requested. by: the operator."""
 
 
-class OwningExecutor(MarkExecutor, Protocol):
-    """The executor that owns the nodes."""
-
-    def remove_marks(self) -> bool:
-        """Start to remove every mark of nodeguard. Returns whether there were any."""
-
-    def write_problem(self) -> ApiProblem | None:
-        """Return why the API server refuses all writes of Nodes; None if it does not."""
-
-
-class Publisher(Protocol):
-    """Publishes what is not about the marks of one node."""
-
-    def publish(self, plan: Plan, now: Instant) -> None:
-        """Start to record the incidents and Events of a plan."""
-
-    def policy_rejected(self, message: str) -> None:
-        """Publish that the policy file is invalid. message: has the reason and the remedy."""
-
-
-class Backend(NodeInventory, Leadership, Operators, OwningExecutor, Publisher, Protocol):
-    """Kubernetes, or standalone mode: all parts of one aggregator.
+class Backend(NodeInventory, Leadership, Operators, MarkExecutor, Protocol):
+    """Kubernetes, or standalone mode: all parts of one aggregator. It is the executor that owns the nodes.
 
     on_written: receives the seconds from the plan to the response of the Kubernetes API for each Node with
     written marks. on_jobs_read: receives the result of each reading of a node's jobs: `read` or `failed`.
@@ -114,6 +94,18 @@ class Backend(NodeInventory, Leadership, Operators, OwningExecutor, Publisher, P
 
     on_written: Callable[[float], object]
     on_jobs_read: Callable[[str], object]
+
+    def remove_marks(self) -> bool:
+        """Start to remove every mark of nodeguard. Returns whether there were any."""
+
+    def write_problem(self) -> ApiProblem | None:
+        """Return why the API server refuses all writes of Nodes; None if it does not."""
+
+    def publish(self, plan: Plan, now: Instant) -> None:
+        """Start to record the incidents and Events of a plan."""
+
+    def policy_rejected(self, message: str) -> None:
+        """Publish that the policy file is invalid. message: has the reason and the remedy."""
 
     async def close(self) -> None:
         """Release all resources."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 from nodeguard.executors.webhook.executor import WebhookExecutor
@@ -50,9 +49,3 @@ class MarkMirror:
                 decisions.append(decision)
         for executor in self.executors:
             executor.desired(decisions)
-
-    async def run(self) -> None:
-        """Post until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for executor in self.executors:
-                tasks.create_task(executor.run())

@@ -52,4 +52,5 @@ class Webhooks:
         """Send until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.sender.run())
-            tasks.create_task(self.mirror.run())
+            for executor in self.mirror.executors:
+                tasks.create_task(executor.run())
