@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import fields
 
 from nodeguard.catalog.check_schema import ConditionSchema, Operand, ReferenceSchema, Value
 from nodeguard.config.errors import FieldPath
@@ -24,15 +26,9 @@ from nodeguard.model.check import (
 from nodeguard.model.platform import EXPECTATIONS
 from nodeguard.model.signal import Signal
 
-_OPERATORS: tuple[tuple[str, Operator], ...] = (
-    ("is_", "is"),
-    ("is_not", "is_not"),
-    ("in_", "in"),
-    ("below", "below"),
-    ("at_most", "at_most"),
-    ("above", "above"),
-    ("at_least", "at_least"),
-)
+# The attribute of ConditionSchema with the operand of each operator.
+_ATTRIBUTES = {field.encode_name: field.name for field in fields(ConditionSchema)}
+_OPERATORS: dict[Operator, str] = {operator: _ATTRIBUTES[operator] for operator in get_args(Operator)}
 _ORDER_OPERATORS = frozenset({"below", "at_most", "above", "at_least"})
 
 
@@ -137,14 +133,14 @@ class ConditionParser(Struct, frozen=True):
         return Increase(signal.name, schema.increases_by, schema.over, signal.bits)
 
     def _comparison(self, schema: ConditionSchema, signal: Signal, path: FieldPath) -> Compare:
-        self._allow_only(schema, path, "signal", "by", "evidence", *(name for name, _ in _OPERATORS))
-        present = [(name, operator) for name, operator in _OPERATORS if getattr(schema, name) is not UNSET]
+        self._allow_only(schema, path, "signal", "by", "evidence", *_OPERATORS.values())
+        present = [operator for operator, name in _OPERATORS.items() if getattr(schema, name) is not UNSET]
         if len(present) != 1:
-            operators = ", ".join(operator for _, operator in _OPERATORS)
+            operators = ", ".join(_OPERATORS)
             problem = f"compares {signal.name} {len(present)} times"
             raise self.document.error(path, problem, f"write exactly one of {operators}")
-        [(name, operator)] = present
-        operand: Operand | list[Value] = getattr(schema, name)
+        [operator] = present
+        operand: Operand | list[Value] = getattr(schema, _OPERATORS[operator])
         by = schema.by or 0.0
         is_evidence = schema.evidence is not False
         if by and operator not in _ORDER_OPERATORS:
