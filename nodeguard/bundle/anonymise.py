@@ -197,7 +197,7 @@ class Anonymiser:
         top = path.lstrip("/").partition("/")[0]
         if top in _SYSTEM:
             return "/".join(self.name(name, path) for name in path.split("/"))
-        return anonymous_path(path, self._mounted)
+        return self._mount_path(path)
 
     def target(self, text: str, path: str) -> str:
         """Return the text of a link at a path, identities replaced."""
@@ -207,17 +207,13 @@ class Anonymiser:
         """Return one name of a path, replaced. path: the whole path."""
         stem, dot, kind = name.rpartition(".")
         if path.startswith((_CGROUPS, _UNITS)) and kind in _UNIT_KINDS and name not in _COMMON_UNITS:
-            return self._words(stem) + dot + kind
+            return self.words(stem) + dot + kind
         return self._kernel_text(name) if _of_kernel(path) else self.text(name)
 
     def call(self, call: str) -> str:
         """Return a system call with its arguments replaced."""
         name, opened, path = call.partition("(")
-        return f"{name}({anonymous_path(path[:-1], self._mounted)})" if opened else name
-
-    def words(self, text: str) -> str:
-        """Return a name with every word replaced."""
-        return self._words(text)
+        return f"{name}({self._mount_path(path[:-1])})" if opened else name
 
     def record(self, record: str) -> str:
         """Return a record of the kernel log: identities, names and unknown words replaced."""
@@ -226,13 +222,10 @@ class Anonymiser:
         if "NVRM" not in text and "[Hardware Error]" not in text:
             text = sub_unmarked(_LONG_HEX, lambda match: mark(match[1] + self._hex(match[2])), text)
         text = sub_unmarked(_PPIN, lambda match: mark(self._new.like("hex", match[0])), text)
-        text = mark_names(text, self._words, partial(self._new.like, "number"), self._log_path)
+        text = mark_names(text, self.words, partial(self._new.like, "number"), self._mount_path)
         if text.startswith(_XID):  # but for the process, only words of the driver
             return head + separator + without_marks(text)
         return head + separator + anonymous_words(text, self._vocabulary, partial(self._new.like, "word"))
-
-    def _log_path(self, path: str) -> str:
-        return anonymous_path(path, self._mounted)
 
     def _probe(self, text: str) -> str:
         """Return the file of a site's probe, its messages without unknown words."""
@@ -250,7 +243,7 @@ class Anonymiser:
         if isinstance(value, str) and field == _PROBE_MESSAGE:
             return self.record(f";{value}")[1:]
         if isinstance(value, str) and value.startswith(_MOUNT_TARGET):
-            return _MOUNT_TARGET + self._log_path(value.removeprefix(_MOUNT_TARGET))
+            return _MOUNT_TARGET + self._mount_path(value.removeprefix(_MOUNT_TARGET))
         return self.text(value) if isinstance(value, str) else value
 
     def file(self, path: str, text: str) -> str:
@@ -264,22 +257,22 @@ class Anonymiser:
         if path == "/proc/swaps":
             return anonymous_swaps(text, self._mounted)
         if path.endswith(_MAPPER_NAME):
-            return anonymous_path(text, self._mounted)
+            return self._mount_path(text)
         if path.endswith(_ASSET_TAG):
-            return text if text.strip() in _SHARED_TAGS else self._words(text)
+            return text if text.strip() in _SHARED_TAGS else self.words(text)
         if _IDENTITY_FILE.fullmatch(path):
-            return self._words(text)
+            return self.words(text)
         return self._kernel_text(text) if _of_kernel(path) else self.text(text)
 
     def manifest(self, manifest: Manifest) -> Manifest:
         """Return a bundle's manifest, identities replaced."""
-        hostname = self._words(manifest.hostname)
+        hostname = self.words(manifest.hostname)
         return replace(manifest, hostname=hostname, boot_id=self.boot_id(manifest.boot_id))
 
     def boot_id(self, boot_id: str) -> str:
         """Return a replaced boot id, in any form."""
         replaced = self.text(boot_id)
-        return self._words(boot_id) if replaced == boot_id else replaced
+        return self.words(boot_id) if replaced == boot_id else replaced
 
     def nvml(self, call: str, result: Any) -> Any:
         """Return the result of an NVML call, in the form of nvml.json, identities replaced."""
@@ -307,9 +300,12 @@ class Anonymiser:
         """Replace identities in a text of the kernel: it has no hostname, but words that may equal one."""
         return self._of_kernel.sub(self._replaced, text)
 
+    def _mount_path(self, path: str) -> str:
+        return anonymous_path(path, self._mounted)
+
     def _mounted(self, part: str) -> str:
         """Replace a word of a mount's device or path."""
-        return self.text(part) if self._pattern.fullmatch(part) else self._words(part)
+        return self.text(part) if self._pattern.fullmatch(part) else self.words(part)
 
     def _compiled(self, *, host: bool = True) -> re.Pattern[str]:
         words = []
@@ -337,7 +333,7 @@ class Anonymiser:
             return self._hex(value)
         if kind == "ipv4":
             return value if value.startswith(("0.", "127.", "255.")) else self._new.ipv4(value)
-        return before + (self._words(value) if kind in ("host", "server", "export") else self._serial(value))
+        return before + (self.words(value) if kind in ("host", "server", "export") else self._serial(value))
 
     def _hex(self, value: str) -> str:
         """Replace a hexadecimal identity, except zeros, broadcast, loopback and link-local."""
@@ -345,8 +341,8 @@ class Anonymiser:
             return value
         return value if value == "fe80:0000:0000:0000" else self._new.like("hex", value)
 
-    def _words(self, text: str) -> str:
-        """Replace every word of a text, and each label of a domain name."""
+    def words(self, text: str) -> str:
+        """Return a text with every word replaced, and each label of a domain name."""
         return re.sub(r"[^\s.,]+", lambda match: self._new.like("word", match[0]), text)
 
     def _serial(self, serial: str) -> str:

@@ -148,8 +148,6 @@ class LiveMachine:
         """See Machine.call."""
         if name != "adjtimex":
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), name)
-        from nodeguard.sources.machines.live import adjtimex  # noqa: PLC0415 - imports ctypes, for one source only
-
         return adjtimex()
 
     def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
