@@ -26,7 +26,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from fixtures.bundles import bundle_path  # noqa: E402
-from nodeguard.cli.render.terminal import StyledLine, StyledText, print_lines  # noqa: E402
+from nodeguard.cli.render.terminal import StyledLine, StyledText, format_lines  # noqa: E402
+from nodeguard.cli.streams import print_output  # noqa: E402
 
 # Relative to the directory of the fleet: the path of a socket is limited to 107 bytes.
 SOCKET = "aggregator.sock"
@@ -113,7 +114,8 @@ class Fleet:
 
     def announce(self, event: str) -> None:
         """Print an event of the fleet."""
-        print_lines([StyledLine(), StyledLine((StyledText("      ** ", "strong"),), event, "strong")])
+        mark = StyledText("      ** ", "strong")
+        print_output(format_lines([StyledLine(), StyledLine((mark,), event, "strong")]))
         sys.stdout.flush()
 
     def log(self, node: str, line: str) -> None:
@@ -183,7 +185,8 @@ class Fleet:
         cause = check if check in self._checks else f"{check}: {entry['summary']}"
         self._checks.add(check)
         head = StyledText(f"{time.monotonic() - self.began:4.0f} s  "), StyledText(f"{node}  ", "strong")
-        print_lines([StyledLine(head, f"{cause} -> {outcome}", _STYLE.get(state, ""))])
+        line = StyledLine(head, f"{cause} -> {outcome}", _STYLE.get(state, ""))
+        print_output(format_lines([line]))
         sys.stdout.flush()
 
     def _query(self, *arguments: str) -> Any:
@@ -221,7 +224,8 @@ def run(*arguments: str, hidden: tuple[str, ...] = (), directory: Path = ROOT) -
 
 
 def _print(*lines: str, style: str = "strong") -> None:
-    print_lines([StyledLine(text=line, style=style) if line else StyledLine() for line in lines])
+    styled = [StyledLine(text=line, style=style) if line else StyledLine() for line in lines]
+    print_output(format_lines(styled))
     sys.stdout.flush()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,6 +12,7 @@ from tempfile import TemporaryDirectory
 from nodeguard.catalog.catalogue import add_site_checks, load_builtin
 from nodeguard.cli.usage import UsageError, did_you_mean
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.check import Check
 from nodeguard.model.signal import Signal
 from nodeguard.pipeline.signal_registry import all_signals
 
@@ -60,6 +62,17 @@ def _file_errors(folders: Sequence[Path], signals: dict[str, Signal]) -> list[st
         for path in files:
             errors += check_file_errors(path, signals)
     return [str(error) for error in errors]
+
+
+def selected_checks(catalogue: Catalogue, options: Namespace) -> list[Check]:
+    """Return the checks that --family and --health select. Raises UsageError for an unknown family."""
+    families = parse_families(catalogue, options.family)
+    return [
+        check
+        for check in catalogue.checks
+        if (families is None or check.family in families)
+        and (not options.health or check.health.value in options.health)
+    ]
 
 
 def parse_families(catalogue: Catalogue, texts: Sequence[str]) -> frozenset[str] | None:

@@ -13,8 +13,8 @@ from nodeguard.backtest.backtest import BacktestResult, run_backtest
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_output, load_policy, validate_platform
 from nodeguard.cli.progress import elapsed
-from nodeguard.cli.render.terminal import format_time, print_lines, terminal_width
-from nodeguard.cli.streams import print_output, to_json, to_yaml
+from nodeguard.cli.render.terminal import format_lines, format_time, terminal_width
+from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.fleet.state.history_events import HistoryEvent, in_time_order
@@ -58,12 +58,11 @@ def run(options: Namespace) -> int:
         from nodeguard.cli.render.backtest import backtest_lines  # noqa: PLC0415 - one format of two
 
         lines = backtest_lines(options.policy, policies, result, terminal_width(), everything=options.all)
-        print_lines(lines)
+        print_output(format_lines(lines))
     else:
         from nodeguard.cli.render.backtest_json import as_output  # noqa: PLC0415
 
-        output = as_output(options.policy, result)
-        print_output(to_json(output) if options.output == "json" else to_yaml(output))
+        print_output(as_document(as_output(options.policy, result), options.output) or "")
     return OK
 
 

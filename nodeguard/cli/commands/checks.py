@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
-from nodeguard.cli.check_catalogue import load_catalogue, parse_families
+from nodeguard.cli.check_catalogue import load_catalogue, selected_checks
 from nodeguard.cli.options import add_checks, add_family, add_output
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_lines
 from nodeguard.cli.streams import as_document, print_output
@@ -20,17 +20,11 @@ from nodeguard.model.finding import Health
 def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError for an invalid file."""
     catalogue, _ = load_catalogue(options.checks)
-    families = parse_families(catalogue, options.family)
-    checks = [
-        check
-        for check in catalogue.checks
-        if (families is None or check.family in families)
-        and (not options.health or check.health.value in options.health)
-    ]
+    checks = selected_checks(catalogue, options)
     if options.output == "markdown":
         print_output("\n".join(markdown(checks)))
         return OK
-    table = _table(catalogue, checks, show_disabled=families is None and not options.health)
+    table = _table(catalogue, checks, show_disabled=not options.family and not options.health)
     print_output(as_document(checks, options.output) or format_lines(list(table)))
     return OK
 

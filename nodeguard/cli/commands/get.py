@@ -21,7 +21,7 @@ from nodeguard.cli.render.resources import (
     resource_lines,
 )
 from nodeguard.cli.render.terminal import StyledLine, format_lines, terminal_width, view_lines
-from nodeguard.cli.streams import is_terminal, to_json, to_yaml
+from nodeguard.cli.streams import as_document, is_terminal
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.domain import DomainList
@@ -69,13 +69,10 @@ def _render(resource: _Resource, options: Namespace) -> str:
         items = _sorted(items, options.sort_by)
     if options.reverse:
         items.reverse()
-    match options.output:
-        case "json":
-            return to_json(_document(resource, listed, items))
-        case "yaml":
-            return to_yaml(_document(resource, listed, items))
-        case "name":
-            return "\n".join(f"{table.kind}/{table.name(item)}" for item in items)
+    if options.output == "name":
+        return "\n".join(f"{table.kind}/{table.name(item)}" for item in items)
+    if options.output in {"json", "yaml"}:
+        return as_document(_document(resource, listed, items), options.output) or ""
     width = terminal_width() if is_terminal() else None
     lines = resource_lines(table, items, width, wide=options.output == "wide", omitted=listed.omitted)
     if resource.heading is not None:
@@ -160,17 +157,10 @@ def _incidents(options: Namespace) -> _List:
 
 
 def _checks(options: Namespace) -> _List:
-    from nodeguard.cli.check_catalogue import load_catalogue, parse_families  # noqa: PLC0415 - reads all checks
+    from nodeguard.cli.check_catalogue import load_catalogue, selected_checks  # noqa: PLC0415 - reads all checks
 
     catalogue, _signals = load_catalogue(options.checks)
-    families = parse_families(catalogue, options.family)
-    checks = [
-        check
-        for check in catalogue.checks
-        if (families is None or check.family in families)
-        and (not options.health or check.health.value in options.health)
-    ]
-    return _List(catalogue.checks, checks)
+    return _List(catalogue.checks, selected_checks(catalogue, options))
 
 
 def _budgets(options: Namespace) -> _List:

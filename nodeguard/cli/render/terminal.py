@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from nodeguard.cli.streams import in_color, is_terminal, print_output
+from nodeguard.cli.streams import in_color, is_terminal
 from nodeguard.fleet_api.view import Field, Heading, Row, Section, View
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.printable import printable
@@ -170,13 +170,8 @@ def format_view(view: View, layout: Layout = FLEET) -> str:
     return format_lines(view_lines(view, layout))
 
 
-def print_lines(lines: Sequence[StyledLine]) -> None:
-    """Print lines. The first is not wrapped without a terminal: `head -1` then prints all of it."""
-    print_output(format_lines(lines))
-
-
 def format_lines(lines: Sequence[StyledLine]) -> str:
-    """Return the text of lines, as print_lines prints it."""
+    """Return the text of lines. The first is not wrapped without a terminal: `head -1` then has all of it."""
     whole = 0 if is_terminal() else 1
     columns = min(terminal_width(), _PROSE)
     rows = [*wrap_lines(lines[:whole], _UNLIMITED), *wrap_lines(lines[whole:], columns)]

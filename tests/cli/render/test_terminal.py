@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.cli import streams
-from nodeguard.cli.render.terminal import StyledLine, StyledText, print_lines, terminal_width, wrap_lines
+from nodeguard.cli.render.terminal import StyledLine, StyledText, format_lines, terminal_width, wrap_lines
+from nodeguard.cli.streams import print_output
 
 HEAD = (StyledText("fine      ", "ok"),)
 
@@ -74,12 +75,12 @@ def test_control_characters_are_replaced(text: str) -> None:
 
 
 def test_a_process_cannot_write_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    print_lines([StyledLine(HEAD, "task \x1b[2J\x1b]0;owned\x07\x9b1m blocked\non a disk")])
+    print_output(format_lines([StyledLine(HEAD, "task \x1b[2J\x1b]0;owned\x07\x9b1m blocked\non a disk")]))
     assert capsys.readouterr().out == "fine      task ?[2J?]0;owned??1m blocked on a disk\n"
 
 
 def test_plain_lines_end_without_spaces(capsys: pytest.CaptureFixture[str]) -> None:
-    print_lines([StyledLine(HEAD), StyledLine(text="x"), StyledLine()])
+    print_output(format_lines([StyledLine(HEAD), StyledLine(text="x"), StyledLine()]))
     assert capsys.readouterr().out == "fine\nx\n\n"
 
 
@@ -93,7 +94,7 @@ def test_text_stays_readable_on_a_wide_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    print_lines([StyledLine(), StyledLine(text="word " * 60)])
+    print_output(format_lines([StyledLine(), StyledLine(text="word " * 60)]))
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 120
 
 
@@ -124,7 +125,7 @@ def test_color_is_by_option_then_environment_then_terminal(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(streams, "_color", color)
-    print_lines([StyledLine((StyledText("OK", "ok"),), " node-1")])
+    print_output(format_lines([StyledLine((StyledText("OK", "ok"),), " node-1")]))
     expected = "\x1b[32mOK\x1b[0m node-1\n" if is_colored else "OK node-1\n"
     assert capsys.readouterr().out == expected
 
@@ -134,9 +135,9 @@ def test_a_first_line_stays_whole_unless_a_terminal_shows_it(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     lines = [StyledLine(text="word " * 20), StyledLine(text="word " * 20)]
-    print_lines(lines)
+    print_output(format_lines(lines))
     assert [len(row) for row in capsys.readouterr().out.splitlines()] == [99, 39, 39, 19]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(streams, "_color", "never")
-    print_lines(lines)
+    print_output(format_lines(lines))
     assert [len(row) for row in capsys.readouterr().out.splitlines()] == [39, 39, 19] * 2
