@@ -53,7 +53,7 @@ class StateFile:
 
     def __init__(self, directory: str, lane: WorkerLane) -> None:
         self.path = f"{directory.rstrip('/')}/{_NAME}"
-        self._lane = lane
+        self.lane = lane
 
     def load(self, now: Instant, within: float = math.inf) -> tuple[AgentState, str]:
         """Return the stored state and the error; the state is empty if there is none.
@@ -61,7 +61,7 @@ class StateFile:
         A file that cannot be decoded is renamed, a few at most. within: seconds for each call.
         """
         call = FileRequest("read", self.path)
-        result = file_result(call, self._lane.round(within=within, file=call))
+        result = file_result(call, self.lane.round(within=within, file=call))
         if result.failed == "ENOENT":
             return AgentState(), ""
         if result.failed == "EFBIG":
@@ -80,20 +80,12 @@ class StateFile:
             call = FileRequest("write", self.path, encode_state(state))
         except UnusableStateError as unusable:
             return f"{self.path}: the state {unusable}: please report it; {_LOSS}"
-        failed = file_result(call, self._lane.round(within=within, file=call)).failed
+        failed = file_result(call, self.lane.round(within=within, file=call)).failed
         return self._error("cannot be written", failed) if failed else ""
-
-    def stop_worker(self) -> None:
-        """End the worker process; the next call starts another one."""
-        self._lane.stop_worker()
-
-    def close(self) -> None:
-        """End the worker without waiting for its call; no call follows."""
-        self._lane.close(0.0)
 
     def _set_aside(self, error: str, within: float) -> str:
         call = FileRequest("set-aside", self.path)
-        result = file_result(call, self._lane.round(within=within, file=call))
+        result = file_result(call, self.lane.round(within=within, file=call))
         lost = f"{self.path} {error}; the earlier state of the agent is lost"
         if result.failed:
             return f"{lost}; the file could not be renamed ({result.failed}): remove it"
@@ -144,14 +136,14 @@ class StateKeeper:
             await self._write()
             await asyncio.sleep(_GAP)
             if not self._changed.is_set():
-                await asyncio.to_thread(self._file.stop_worker)
+                await asyncio.to_thread(self._file.lane.stop_worker)
 
     async def end(self) -> None:
         """Write a last time, and close the file."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST):
                 await self._write(_LAST)
-        self._file.close()
+        self._file.lane.close(0.0)  # without waiting for its call
 
     async def _write(self, within: float = float("inf")) -> None:
         waiting, self._waiting = self._waiting, []

@@ -57,6 +57,8 @@ class FleetReplay:
         self.domains = DomainTracker()
         # The replay does not need incidents.
         self._planner = Planner(replace(policy, silences=(Silence(),)), checks)
+        # The last heartbeat of a node is at inf until a step reports it as stale.
+        self._liveness = self._planner.state.liveness
         self._loop = PlanLoop(self._planner)
         self._requests: dict[str, tuple[object, ...]] = {}
         self._late: dict[str, float] = {}
@@ -83,7 +85,7 @@ class FleetReplay:
                 self.domains.node_deleted(uid, at)
                 self._schedule(at)
             case AgentLivenessChanged(at, uid, _, silent):
-                self._set_heartbeat(uid, _LONG_AGO if silent else inf)
+                self._liveness.record_report(uid, _LONG_AGO if silent else inf)
                 if silent:
                     self._late.pop(uid, None)
                 self._schedule(at)
@@ -101,7 +103,7 @@ class FleetReplay:
         if uid not in planner.state.nodes:
             planner.update_node(InventoryNode(uid, report.node, gpus=gpu_count(report)))
         planner.record_report(uid, report, Instant(at, at, ""))
-        self._set_heartbeat(uid, inf)
+        self._liveness.record_report(uid, inf)
         if planner.reports[uid].late:
             self._late[uid] = at + _HEARTBEAT_SECONDS
             self._due = min(self._due, at + _HEARTBEAT_SECONDS)
@@ -125,10 +127,6 @@ class FleetReplay:
         if requests != before or self._has_marks(uid):
             self._schedule(at)
 
-    def _set_heartbeat(self, uid: str, at: float) -> None:
-        """Set a node's last heartbeat; inf until a step reports it as stale."""
-        self._planner.state.liveness.record_report(uid, at)
-
     def _update_node(self, at: float, node: InventoryNode) -> None:
         """Update a recorded node; the marks of this replay stay on it."""
         self._planner.update_node(node)
@@ -146,7 +144,7 @@ class FleetReplay:
         for uid in [uid for uid, due in self._late.items() if due <= at]:
             del self._late[uid]
             planner.record_heartbeat(uid, now)
-            self._set_heartbeat(uid, inf)  # the history says when the agent becomes stale
+            self._liveness.record_report(uid, inf)  # the history says when the agent becomes stale
         if at - self._last_expiry >= _EXPIRY_SECONDS:
             self._last_expiry = at
             planner.tick(now)

@@ -22,12 +22,13 @@ from nodeguard.judge.events import (
     clears_by_target,
     latest_clears,
 )
+from nodeguard.judge.fold import worst_health
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.state import Background, JudgeState, SourceStatus, TargetInput, TargetResult, TargetState
 from nodeguard.judge.target_update import drop_source, mark_unreached, update_target
 from nodeguard.judge.verdict import compute_verdict
 from nodeguard.model.check import EventOccurred
-from nodeguard.model.finding import Health, Verdict
+from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import DETACHED, Observation, Reading
 from nodeguard.model.signal import Scalar
@@ -70,17 +71,13 @@ def retention_priority(target: TargetState) -> tuple[int, bool, float]:
     """Return a sort key: the worst health of the target, whether a source knows it, the time of its last
     data.
     """
-    health = max((active.finding.health for active in target.active.values()), key=_rank, default=Health.OK)
+    health = worst_health(active.finding for active in target.active.values())
     times = [
         *(event.last for event in target.events.values()),
         *target.signs.values(),
         *(source.unread_since for source in target.sources.values() if source.unread_since is not None),
     ]
     return health.rank, bool(target.sources), max(times, default=-inf)
-
-
-def _rank(health: Health) -> int:
-    return health.rank
 
 
 class JudgeSettings(Struct, frozen=True):

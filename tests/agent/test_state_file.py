@@ -176,7 +176,7 @@ def test_between_two_writes_there_is_no_process(tmp_path: Path, lane: WorkerLane
     file = StateFile(str(tmp_path), lane)
     assert file.save(STATE) == ""
     assert len(workers()) == 1
-    file.stop_worker()
+    file.lane.stop_worker()
     assert workers() == []
     assert file.save(STATE) == ""
 

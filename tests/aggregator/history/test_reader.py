@@ -118,7 +118,7 @@ def test_the_directory_of_a_history_can_hold_an_agents_state(tmp_path: Path) -> 
     lane = filesystem_lane()
     file = StateFile(str(directory), lane)
     assert file.save(AgentState()) == ""
-    file.close()
+    lane.close(0.0)
 
 
 def test_the_error_of_a_damaged_row_names_the_file(tmp_path: Path) -> None:
