@@ -9,32 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.backtest.backtest import BacktestResult
-from nodeguard.backtest.mark_results import MarkResult
 from nodeguard.backtest.policy_difference import compare_policies
-from nodeguard.backtest.policy_result import DomainResult, PolicyResult
+from nodeguard.backtest.policy_result import PolicyResult
 from nodeguard.model.instant import Timestamp
-
-
-class DifferenceOutput(Struct, frozen=True):
-    """The difference between two policies, in one level. first, second: marks of one policy only; both:
-    number of marks of both. first_covered, second_covered: number of these marks where the mark of a domain
-    covers the fault under the other policy.
-
-    first_domains, second_domains: domains that are degraded, or marked, under one policy only; both_domains:
-    number of those under both. first_domain_nodes, second_domain_nodes: number of nodes with the mark of a
-    domain under one policy only.
-    """
-
-    first: tuple[MarkResult, ...]
-    second: tuple[MarkResult, ...]
-    both: int
-    first_covered: int
-    second_covered: int
-    first_domains: tuple[DomainResult, ...]
-    second_domains: tuple[DomainResult, ...]
-    both_domains: int
-    first_domain_nodes: int
-    second_domain_nodes: int
 
 
 class BacktestOutput(Struct, frozen=True):
@@ -46,7 +23,7 @@ class BacktestOutput(Struct, frozen=True):
     nodes: int
     transitions: int
     policies: tuple[PolicyResult, ...]
-    difference: DifferenceOutput | None
+    difference: dict[str, object] | None
 
 
 def as_output(files: Sequence[str], result: BacktestResult) -> BacktestOutput:
@@ -64,17 +41,25 @@ def as_output(files: Sequence[str], result: BacktestResult) -> BacktestOutput:
     )
 
 
-def _difference(first: PolicyResult, second: PolicyResult) -> DifferenceOutput:
+def _difference(first: PolicyResult, second: PolicyResult) -> dict[str, object]:
+    """Return the difference between two policies, in one level.
+
+    first, second: marks of one policy only; both: number of marks of both. first_covered, second_covered:
+    number of these marks where the mark of a domain covers the fault under the other policy. first_domains,
+    second_domains: domains that are degraded, or marked, under one policy only; both_domains: number of those
+    under both. first_domain_nodes, second_domain_nodes: number of nodes with the mark of a domain under one
+    policy only.
+    """
     found = compare_policies(first, second)
-    return DifferenceOutput(
-        first=found.first.marks,
-        second=found.second.marks,
-        both=len(found.marks),
-        first_covered=found.first.covered,
-        second_covered=found.second.covered,
-        first_domains=found.first.domains,
-        second_domains=found.second.domains,
-        both_domains=found.domains,
-        first_domain_nodes=found.first.domain_nodes,
-        second_domain_nodes=found.second.domain_nodes,
-    )
+    return {
+        "first": found.first.marks,
+        "second": found.second.marks,
+        "both": len(found.marks),
+        "first_covered": found.first.covered,
+        "second_covered": found.second.covered,
+        "first_domains": found.first.domains,
+        "second_domains": found.second.domains,
+        "both_domains": found.domains,
+        "first_domain_nodes": found.first.domain_nodes,
+        "second_domain_nodes": found.second.domain_nodes,
+    }
