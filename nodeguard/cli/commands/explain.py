@@ -37,17 +37,8 @@ def run(options: Namespace) -> int:
         raise UsageError(f"a {kind} is described, not explained: write nodeguard describe {kind} NAME")
     catalogue, _ = load_catalogue(options.checks)
     text = " ".join(options.words).strip()
-    code = _CODE.fullmatch(text)
     check = _check(catalogue, text.removeprefix("check "))
-    if code is not None:
-        if not code[2]:
-            raise UsageError(f"'{text}' has no number: write nodeguard explain {code[1].lower()} 79")
-        output = (
-            sxid_output(catalogue, code[2]) if code[1].lower() == "sxid" else xid_output(catalogue, code[2])
-        )
-        _print(output, _code_view(catalogue, output), options.output)
-    elif text.isascii() and text.isdigit():
-        output = _number(catalogue, text)
+    if (output := _code(catalogue, text)) is not None:
         _print(output, _code_view(catalogue, output), options.output)
     elif check is not None:
         _print(check, explain_check(check), options.output)
@@ -98,11 +89,21 @@ def _fault_class(catalogue: Catalogue, name: str) -> FaultClass | None:
     return next((item for item in catalogue.fault_classes if item.name == name), None)
 
 
-def _number(catalogue: Catalogue, text: str) -> CodeOutput:
-    """Return the facts on a plain number: an Xid, or an SXid that is listed where no such Xid is."""
-    code = parse_code(text, "Xid")
-    is_sxid = code in catalogue.sxids and code not in catalogue.xids
-    return sxid_output(catalogue, text) if is_sxid else xid_output(catalogue, text)
+def _code(catalogue: Catalogue, text: str) -> CodeOutput | None:
+    """Return the facts on a code, None for another text. Raises UsageError for a code without a number.
+
+    A plain number is an Xid, or an SXid that is listed where no such Xid is.
+    """
+    if text.isascii() and text.isdigit():
+        number, code = text, parse_code(text, "Xid")
+        is_sxid = code in catalogue.sxids and code not in catalogue.xids
+    elif match := _CODE.fullmatch(text):
+        number, is_sxid = match[2], match[1].lower() == "sxid"
+        if not number:
+            raise UsageError(f"'{text}' has no number: write nodeguard explain {match[1].lower()} 79")
+    else:
+        return None
+    return sxid_output(catalogue, number) if is_sxid else xid_output(catalogue, number)
 
 
 def _code_view(catalogue: Catalogue, output: CodeOutput) -> View:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
+from functools import partial
 from typing import Any, NamedTuple
 
 from nodeguard.cli.aggregator_client import AggregatorClient, NotFoundError, add_socket, quote_name
@@ -52,12 +53,7 @@ class _Resource(NamedTuple):
 
 def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    resource = _RESOURCES[options.resource]
-
-    def render() -> str:
-        return _render(resource, options)
-
-    print_or_watch(render, options)
+    print_or_watch(partial(_render, _RESOURCES[options.resource], options), options)
     return OK
 
 

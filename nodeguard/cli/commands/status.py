@@ -22,17 +22,13 @@ def run(options: Namespace) -> int:
         if options.agent:
             return agent_text(options.socket, options.output)
         try:
-            return _fleet_text(client, options)
+            status = client.get("status", FleetStatus)
         except UnreachableError as unreachable:
             return agent_text_or_raise(options, unreachable)
+        return as_document(status, options.output) or format_view(status_view(status))
 
     print_or_watch(render, options)
     return OK
-
-
-def _fleet_text(client: AggregatorClient, options: Namespace) -> str:
-    status = client.get("status", FleetStatus)
-    return as_document(status, options.output) or format_view(status_view(status))
 
 
 def agent_text(path: str | None, output: str, name: str = "") -> str:
