@@ -12,6 +12,7 @@ from nodeguard.config.error_messages import value_text
 from nodeguard.config.errors import FieldPath
 from nodeguard.config.units import parse_duration as parse_plain_duration
 from nodeguard.config.yaml_document import YamlDocument
+from nodeguard.model.instant import parse_rfc3339
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -53,6 +54,21 @@ def _window(text: str) -> float:
         raise AmountError(f"{text!r} is no duration", "write it like 30s, 5m, 24h or 7d") from None
 
 
+def _time(text: str) -> float:
+    try:
+        return parse_rfc3339(text)
+    except ValueError:
+        raise AmountError(
+            f"{text!r} is not an RFC 3339 timestamp", "write it like 2026-11-01T12:00:00Z"
+        ) from None
+
+
+def _line(text: str) -> str:
+    if not text or not text.isprintable():
+        raise AmountError(f"{text!r} is not a text of one line", "put the name in quotes")
+    return text
+
+
 def format_duration(value: float) -> str:
     """Return whole seconds as a duration in the largest unit that leaves no remainder: 600.0 → `10m`."""
     size, unit = next((size, unit) for size, unit in _UNITS if value % size == 0)
@@ -79,9 +95,11 @@ def _reserved_share(text: str) -> float:
     return value
 
 
-_PARSE: Mapping[str, Callable[[str], float]] = {
+_PARSE: Mapping[str, Callable[[str], float | str]] = {
     "duration": parse_duration,
     "window": _window,
+    "time": _time,
+    "line": _line,
     "share": _marked_share,
     "stale share": _share,
     "reserved share": _reserved_share,
@@ -156,8 +174,8 @@ def _decoded(document: YamlDocument, node: Any, data: Any, path: FieldPath) -> A
 
 
 def _amount(
-    document: YamlDocument, parse: Callable[[str], float], written: Any, data: Any, path: FieldPath
-) -> float:
+    document: YamlDocument, parse: Callable[[str], float | str], written: Any, data: Any, path: FieldPath
+) -> float | str:
     if not isinstance(data, str) or not re.search(written.get("pattern", ""), data):
         remedy = f"write it like {' or '.join(written['examples'])}"
         raise document.error(path, f"{value_text(data)} does not fit", remedy)

@@ -26,6 +26,11 @@ GraceDuration = Annotated[float, _amount("duration", r"^(0s|[1-9][0-9]{0,6}[smhd
 # Without a limit of its length.
 Window = Annotated[float, _amount("window", "", "30s", "5m", "24h", "7d")]
 
+# Seconds since the epoch, written as RFC 3339.
+Time = Annotated[float, _amount("time", "", "2026-11-01T12:00:00Z")]
+# Text of one line.
+Line = Annotated[str, _amount("line", "", "'gpu-17'")]
+
 # A part of a whole, above 0 and at most 1: of the nodes that may be marked, of other nodes, and of a budget
 # that is reserved, from 0 to less than 1.
 Share = Annotated[float, _amount("share", _SHARE, "5%", "2.5%")]

@@ -228,9 +228,12 @@ def test_source_without_a_manifest_entry_is_recorded_if_the_bundle_has_its_data(
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"bundle.yaml": "format: 1\n"}, "bundle.yaml: hostname: is missing: add it"),
+        ({"bundle.yaml": "format: 1\n"}, "bundle.yaml: line 1: hostname: is missing: add it"),
         ({"frames/30/kmsg": "x"}, "frames/30/kmsg: line 1: is not a record of /dev/kmsg"),
-        ({"frames/30/frame.yaml": "uptime: 5"}, "frames/30/frame.yaml: uptime: is not a field of this file"),
+        (
+            {"frames/30/frame.yaml": "uptime: 5"},
+            "frames/30/frame.yaml: line 1: uptime: is not known here: use one of removed",
+        ),
         (
             {"frames/30/nvml.json": {"devices": {"1": {}}}},
             "frames/30/nvml.json: devices.1: there are 0 devices",
