@@ -151,11 +151,15 @@ class Machine(Protocol):
         ...
 
 
-class MachineWrapper:
-    """Passes every call to another machine. A subclass overrides the calls that it changes."""
+class BoundedMachine:
+    """A machine for one reading of one source: a lane's round ends before the source's deadline.
 
-    def __init__(self, machine: Machine) -> None:
+    limit: seconds from now until the source must be done. Other calls are passed on.
+    """
+
+    def __init__(self, machine: Machine, limit: float) -> None:
         self._machine = machine
+        self._until = machine.now().mono + limit - min(_GRACE, limit * _GRACE_SHARE)
 
     def now(self) -> Instant:
         """See Machine.now."""
@@ -179,50 +183,23 @@ class MachineWrapper:
 
     def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
         """See Machine.http."""
-        return self._machine.http(request, within)
+        return self._machine.http(request, self._remaining(within))
 
     def log(self, within: float = math.inf) -> LogRecords:
-        """See Machine.log."""
-        return self._machine.log(within)
+        """See Machine.log. Half of the time is left to parse the records."""
+        return self._machine.log(self._remaining(within) / 2)
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
         """See Machine.statvfs."""
-        return self._machine.statvfs(mounts, within)
+        return self._machine.statvfs(mounts, self._remaining(within))
 
     def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
         """See Machine.nvml."""
-        return self._machine.nvml(within, leave)
+        return self._machine.nvml(self._remaining(within), leave)
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
         """See Machine.nvml_events."""
         return self._machine.nvml_events()
-
-
-class BoundedMachine(MachineWrapper):
-    """A machine for one reading of one source: a lane's round ends before the source's deadline.
-
-    limit: seconds from now until the source must be done.
-    """
-
-    def __init__(self, machine: Machine, limit: float) -> None:
-        super().__init__(machine)
-        self._until = machine.now().mono + limit - min(_GRACE, limit * _GRACE_SHARE)
-
-    def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
-        """See Machine.http."""
-        return super().http(request, self._remaining(within))
-
-    def log(self, within: float = math.inf) -> LogRecords:
-        """See Machine.log. Half of the time is left to parse the records."""
-        return super().log(self._remaining(within) / 2)
-
-    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
-        """See Machine.statvfs."""
-        return super().statvfs(mounts, self._remaining(within))
-
-    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
-        """See Machine.nvml."""
-        return super().nvml(self._remaining(within), leave)
 
     def _remaining(self, within: float) -> float:
         return min(within, max(0.0, self._until - self._machine.now().mono))

@@ -25,7 +25,6 @@ from nodeguard.pipeline import pipeline as judgement
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.pipeline.reader import read_source
 from nodeguard.pipeline.replay import due_times
-from nodeguard.sources.machine import MachineWrapper
 from nodeguard.sources.machines.replay import ReplayMachine
 from nodeguard.sources.registry import all_sources
 
@@ -104,7 +103,7 @@ def test_a_restart_between_any_two_rounds_changes_no_verdict(directory: Path) ->
         assert restarted.restart(at) < MAX_STATE_BYTES
 
 
-class StatelessMachine(MachineWrapper):
+class StatelessMachine(ReplayMachine):
     """A machine without the calls with results that depend on earlier ones."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
@@ -119,7 +118,7 @@ def test_the_other_sources_do_not_depend_on_earlier_readings() -> None:
     assert {source.name for source in sources} > RESUMING
     for source in sources:
         if source.name not in RESUMING:
-            read_source(source, StatelessMachine(ReplayMachine(recording)))
+            read_source(source, StatelessMachine(recording))
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from nodeguard.bundle.failures import failure_name
 from nodeguard.bundle.observed_tree import ReadFailure
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.failure import UnansweredError
+from nodeguard.model.instant import Instant
 from nodeguard.sources.disks import mapper_kind
-from nodeguard.sources.machine import LogRecords, Machine, MachineWrapper, MetadataRequest, MetadataResponse
+from nodeguard.sources.machine import LogRecords, Machine, MetadataRequest, MetadataResponse
 from nodeguard.sources.processes import parse_stat
 from nodeguard.sources.readings import ABSENT
 from nodeguard.sources.services import PROCESSES, relevant_names
@@ -28,7 +29,7 @@ Read = TypeVar("Read")
 RecordedReading = Callable[[BundleWriter], None]
 
 
-class RecordingMachine(MachineWrapper):
+class RecordingMachine:
     """Reads another machine and records each result and each failure.
 
     record: receives each reading, in order, and has it added to a bundle, at once or later.
@@ -41,21 +42,25 @@ class RecordingMachine(MachineWrapper):
         record: Callable[[RecordedReading], object],
         recorded_processes: set[str] | None = None,
     ) -> None:
-        super().__init__(machine)
+        self._machine = machine
         self._record = record
         self._recorded_processes = set[str]() if recorded_processes is None else recorded_processes
 
+    def now(self) -> Instant:
+        """See Machine.now."""
+        return self._machine.now()
+
     def read(self, path: str) -> str:
         """See Machine.read."""
-        return self._recorded(super().read, self._record_file, path)
+        return self._recorded(self._machine.read, self._record_file, path)
 
     def names(self, path: str) -> tuple[str, ...]:
         """See Machine.names."""
-        return self._recorded(super().names, self._record_names, path)
+        return self._recorded(self._machine.names, self._record_names, path)
 
     def link(self, path: str) -> str:
         """See Machine.link."""
-        return self._recorded(super().link, self._record_link, path)
+        return self._recorded(self._machine.link, self._record_link, path)
 
     def _recorded(
         self, read: Callable[[str], Read], record: Callable[[str, Read | ReadFailure], None], path: str
@@ -92,7 +97,7 @@ class RecordingMachine(MachineWrapper):
     def call(self, name: str) -> dict[str, Any]:
         """See Machine.call."""
         try:
-            result = super().call(name)
+            result = self._machine.call(name)
         except (OSError, UnansweredError) as error:
             self._record_call(name, {"error": failure_name(error)})
             raise
@@ -102,7 +107,7 @@ class RecordingMachine(MachineWrapper):
     def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
         """See Machine.http."""
         try:
-            response = super().http(request, within)
+            response = self._machine.http(request, within)
         except (OSError, UnansweredError) as error:
             self._record_call(request.call, {"error": failure_name(error)})
             raise
@@ -115,7 +120,7 @@ class RecordingMachine(MachineWrapper):
     def log(self, within: float = math.inf) -> LogRecords:
         """See Machine.log."""
         try:
-            log = super().log(within)
+            log = self._machine.log(within)
         except (OSError, UnansweredError) as error:
             self._record(partial(BundleWriter.log, result=error))
             raise
@@ -124,7 +129,7 @@ class RecordingMachine(MachineWrapper):
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
         """See Machine.statvfs."""
-        result = super().statvfs(mounts, within)
+        result = self._machine.statvfs(mounts, within)
         for call in result.results:
             self._record_call(call.call, call.result)
         for call, failure in _unanswered(result):
@@ -133,7 +138,7 @@ class RecordingMachine(MachineWrapper):
 
     def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
         """See Machine.nvml."""
-        result = super().nvml(within, leave)
+        result = self._machine.nvml(within, leave)
         if result.interrupted is not None or result.failed:
             # GPUs that were not reached would look like GPUs that are absent.
             self._record(lambda writer: writer.omit("nvml"))
@@ -145,7 +150,7 @@ class RecordingMachine(MachineWrapper):
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
         """See Machine.nvml_events."""
-        events = super().nvml_events()
+        events = self._machine.nvml_events()
         for event in events:
             if event.device >= 0:
                 self._record(
