@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from errno import EACCES
 from functools import partial
 from typing import Self
 
@@ -249,7 +250,8 @@ class WorkerLane:
         try:
             worker = self._worker or self._start()
         except OSError as error:
-            return self._round.end(failed=f"the worker process cannot be started ({error}): {_REMEDY}")
+            remedy = "let this user run that file" if error.errno == EACCES else _REMEDY
+            return self._round.end(failed=f"the worker process cannot be started ({error}): {remedy}")
         if self._worker is None:
             self._worker = worker
             for descriptor in worker.descriptors:

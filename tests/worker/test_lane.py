@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -197,15 +198,19 @@ def test_a_call_that_the_worker_cannot_make_has_failed(stage: Stage) -> None:
     assert stage.later(0.1) == LaneResult(failed="no pynvml")
 
 
-def test_a_worker_that_cannot_be_started_has_failed() -> None:
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [(errno.EAGAIN, "Linux is 5.3 or newer"), (errno.EACCES, "let this user run that file")],
+)
+def test_a_worker_that_cannot_be_started_has_failed(code: int, remedy: str) -> None:
     def start() -> WorkerProcess:
-        raise OSError(11, "Resource temporarily unavailable")
+        raise OSError(code, os.strerror(code), "/opt/python")
 
     with WorkerLane(start) as lane:
         answer = lane.round()
     assert answer.missing == ""
-    assert "Resource temporarily unavailable" in answer.failed
-    assert answer.failed.endswith("Linux is 5.3 or newer")
+    assert f"{os.strerror(code)}: '/opt/python'" in answer.failed
+    assert answer.failed.endswith(remedy)
 
 
 def test_an_interrupted_round_returns_its_results(stage: Stage) -> None:
