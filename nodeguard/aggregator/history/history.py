@@ -205,23 +205,12 @@ class History:
 
 
 def policy_text(policy: Policy) -> str:
-    """Return the values of a policy by their paths, as JSON. The table of node locations is only a digest.
-
-    A path has the names of the fields of the model, not those of the file.
+    """Return the values of a policy by their paths in a policy file, as JSON. The table of node locations is
+    only a digest.
     """
-    values = {POLICY_FORMAT: "2"}
-    _add_values(values, "", _by_field_name(policy))
+    values = {POLICY_FORMAT: "3"}
+    _add_values(values, "", msgspec.to_builtins(policy, order="sorted"))
     return msgspec.json.encode(values, order="deterministic").decode()
-
-
-def _by_field_name(content: object) -> object:
-    if isinstance(content, msgspec.Struct):
-        return {name: _by_field_name(getattr(content, name)) for name in content.__struct_fields__}
-    if isinstance(content, dict):
-        return {name: _by_field_name(value) for name, value in sorted(content.items())}
-    if isinstance(content, tuple):
-        return [_by_field_name(item) for item in content]
-    return None if content is msgspec.UNSET else content
 
 
 def _add_values(values: dict[str, str], path: str, content: object) -> None:

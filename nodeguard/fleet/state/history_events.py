@@ -47,7 +47,7 @@ class AgentLivenessChanged(Struct, frozen=True):
     stale: bool
 
 
-# The key beside the values of a recorded policy: it is another one when the model's fields get other names.
+# The key beside the values of a recorded policy: it is another one when the values get other paths.
 POLICY_FORMAT = "format"
 
 

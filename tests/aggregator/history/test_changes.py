@@ -189,13 +189,14 @@ def test_a_policy_that_an_earlier_version_recorded_with_other_fields_is_no_chang
     assert history_module.history_view([change], "", 0.0, 2.0, recorded_since=0.0).entries == ()
 
 
-def test_the_paths_of_a_policy_are_those_of_the_model() -> None:
+def test_the_paths_of_a_policy_are_those_of_its_file() -> None:
     policy = Policy(pools=(Pool("a", {"y": "1", "x": "2"}),))
     values = msgspec.json.decode(policy_text(policy), type=dict[str, str])
-    assert values["soak.first"] == "600.0"
-    assert values["grace.shared"] == "90.0"
-    assert values["stale.freeze"] == "0.1"
-    assert values["pools"] == '[{"name":"a","labels":{"x":"2","y":"1"},"share":null}]'
+    assert values["soak.initial"] == "600.0"
+    assert values["gracePeriod.sharedHardware"] == "90.0"
+    assert values["staleNodes.freezeAbove"] == "0.1"
+    assert values["defaultMode"] == '"observe"'
+    assert values["pools"] == '[{"labels":{"x":"2","y":"1"},"name":"a"}]'
 
 
 def test_notes_of_another_version_are_left_out(scene: Scene) -> None:
