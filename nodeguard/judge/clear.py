@@ -65,8 +65,7 @@ def clear(
 
     state: after an evaluation in this boot.
     """
-    checks = {check.id: check for check in rules.catalogue.checks}
-    if request.check not in checks:
+    if request.check not in rules.checks:
         return state, ClearResult(f"there is no check {request.check}", reason="no-check")
     if state.boot_id != instant.boot_id or not state.background.statuses:
         message = "nothing has been evaluated yet: try again in a minute"
@@ -77,8 +76,8 @@ def clear(
         for check, active in row.active.items()
     }
     depends_on = dependencies(state.targets)
-    causes = root_causes(findings, checks, depends_on)
-    shown = attach_symptoms(findings.values(), checks, depends_on)
+    causes = root_causes(findings, rules.checks, depends_on)
+    shown = attach_symptoms(findings.values(), rules.checks, depends_on)
     named = _named_findings(state.targets, findings, request, shown)
     subject = f"{request.check} on {target_label(request.target)}"
     if not named:

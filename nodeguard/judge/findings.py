@@ -22,6 +22,8 @@ _MAX_EVIDENCE = 12
 
 _HOUR = 3600.0
 
+_ACTIONS = frozenset(Action)
+
 # Events that the message of one finding names, the latest last.
 _MAX_EVENTS_IN_MESSAGE = 3
 
@@ -145,7 +147,7 @@ def _with_meaning(
 
 def _event_actions(events: list[RememberedEvent]) -> list[Action]:
     names = (event.fields.get("action") for event in events)
-    return [Action(str(name)) for name in names if name in set(Action)]
+    return [Action(str(name)) for name in names if name in _ACTIONS]
 
 
 def _remedy(check: Check, action: Action, values: Mapping[str, object], units: Mapping[str, str]) -> str:

@@ -202,8 +202,8 @@ class Rules(Struct, frozen=True):
     counter_windows: for each kind, the longest window in seconds of each counter that a check uses.
     signals_used: for each kind, the signals that a check uses in conditions or messages. event_windows: for
     each kind, the longest window in seconds of each event that a check uses. units: by signal with a unit.
-    definitions: of counters, by signal. passed_checks: returns the checks of a kind of target that have their
-    bit set, see TargetResult.passed_rules.
+    checks: all of the catalogue, by id. definitions: of counters, by signal. passed_checks: returns the
+    checks of a kind of target that have their bit set, see TargetResult.passed_rules.
     """
 
     by_kind: dict[str, tuple[Rule, ...]]
@@ -211,7 +211,7 @@ class Rules(Struct, frozen=True):
     signals_used: dict[str, frozenset[str]]
     event_windows: dict[str, dict[str, float]]
     units: dict[str, str]
-    catalogue: Catalogue
+    checks: dict[str, Check]
     definitions: dict[str, Signal]
     passed_checks: Callable[[str, int], PassedChecks]
 
@@ -251,7 +251,7 @@ def compile_rules(
         signals_used={kind: frozenset(names) for kind, names in signals_used.items()},
         event_windows=event_windows,
         units=units,
-        catalogue=catalogue,
+        checks={check.id: check for check in catalogue.checks},
         definitions=definitions,
         passed_checks=passed_checks,
     )

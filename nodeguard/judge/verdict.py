@@ -69,9 +69,8 @@ def _active_findings(rules: Rules, results: Mapping[str, TargetResult]) -> list[
     findings = [finding for result in results.values() for finding in result.findings]
     if not findings:
         return []
-    checks = {check.id: check for check in rules.catalogue.checks}
     targets = {name: result.state for name, result in results.items()}
-    return attach_symptoms(findings, checks, dependencies(targets))
+    return attach_symptoms(findings, rules.checks, dependencies(targets))
 
 
 def _has_released(results: Mapping[str, TargetResult], sources: Mapping[str, SourceStatus]) -> bool:
@@ -89,7 +88,7 @@ def dependencies(targets: Mapping[str, TargetState]) -> dict[str, str]:
     """
     result: dict[str, str] = {}
     for name, target in targets.items():
-        if target_kind(name) not in {"fs", "port"}:
+        if not name.startswith(("fs:", "port/")):
             continue
         for snapshot in target.sources.values():
             if "fs.disk" in snapshot.signals:

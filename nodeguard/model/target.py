@@ -36,6 +36,7 @@ def is_passthrough_driver(driver: str) -> bool:
     return "vfio" in driver or driver in _PASSED_ON
 
 
+@lru_cache(maxsize=4096)
 def bus_address(text: str) -> str | None:
     """Return a PCI address without function, lower case, domain of four digits.
 
@@ -49,6 +50,7 @@ def bus_address(text: str) -> str | None:
     return f"{int(domain or '0', 16):04x}:{bus}:{device}".lower()
 
 
+@lru_cache(maxsize=4096)
 def function_address(text: str) -> str | None:
     """Return a PCI address with function, as in sysfs: `0000:9C:00.0` becomes `0000:9c:00.0`.
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.observation import Component, Observation, Status
 from nodeguard.model.signal import Scalar
-from nodeguard.sources.nvml_results import NvlinkReader, error_name, read_rows
+from nodeguard.sources.nvml_results import NvlinkReader, read_rows
 from nodeguard.sources.nvml_table import C2C, GPU
 
 _NVLINK_STATE = re.compile(r"nvmlDeviceGetNvLinkState\((\d{1,3})\)")
@@ -67,7 +67,7 @@ def observe_gpu(
             unread["gpu.c2c.active"] = f"{answering} links to the CPU gave a status"
     _total("gpu.retired_pages", ("corrected", "uncorrected"), signals, unread)
     errors = [
-        error_name(result) for result in calls.values() if isinstance(result, dict) and "error" in result
+        str(result["error"]) for result in calls.values() if isinstance(result, dict) and "error" in result
     ]
     signals["gpu.error"] = _gpu_error(errors, len(calls))
     signals["gpu.answers"] = not unanswered
