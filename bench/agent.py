@@ -3,7 +3,8 @@
 `python bench/agent.py [SECONDS]`. The agent is started as on a node, and reads a root of its own: the tree of
 a bundle, a kernel log without lines, and a libnvidia-ml.so.1 with the readings of the bundle. Both exporters
 are scraped every 15 s; a bare interpreter is measured too. Memory is the proportional set size of a process
-and its children together.
+and its children together: `private` is the part that they have written, the rest are pages of program files,
+which count less the more processes run the same Python.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -56,6 +58,7 @@ class Measured:
         self.url = url
         self.scrapes: list[Scrape] = []
         self.memory: list[float] = []
+        self.private: list[float] = []
         environment = {**os.environ, "LD_LIBRARY_PATH": loads} if loads else None
         self.process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
@@ -71,7 +74,9 @@ class Measured:
 
     def sample_memory(self) -> None:
         """Record its memory."""
-        self.memory.append(sum(map(pss, tree(self.process.pid))))
+        processes = [rollup(pid) for pid in tree(self.process.pid)]
+        self.memory.append(sum(process["Pss"] for process in processes))
+        self.private.append(sum(process["Private_Dirty"] for process in processes))
 
     def cpu(self) -> float:
         """Return its CPU seconds, with those of its children."""
@@ -86,7 +91,7 @@ class Measured:
             if self.scrapes
             else f"{'-':>11}"
         )
-        memory = f"{median(self.memory):7.1f}{max(self.memory):7.1f} MiB"
+        memory = f"{median(self.private):8.1f}{median(self.memory):7.1f}{max(self.memory):7.1f} MiB"
         processes = len(list(tree(self.process.pid)))
         return (
             f"{self.name:<26}{processes:>4}{memory}{share * 100:9.3f} %{took}{series:8}{len(last.encode()):9}"
@@ -109,7 +114,9 @@ def main() -> None:
         watch(measured, lasting)
         took = time.monotonic() - began
         shares = [(process.cpu() - spent) / took for process, spent in zip(measured, before, strict=True)]
-        columns = f"{'memory':>7}{'most':>7}{'of a core':>15}{'scrape':>11}{'series':>8}{'bytes':>9}"
+        columns = (
+            f"{'private':>8}{'memory':>7}{'most':>7}{'of a core':>15}{'scrape':>11}{'series':>8}{'bytes':>9}"
+        )
         print(f"{'processes':>30}{columns}")
         for process, share in zip(measured, shares, strict=True):
             print(process.row(share))
@@ -213,10 +220,11 @@ def cpu(pid: int) -> float:
     return sum(map(int, fields[11:15])) / TICKS
 
 
-def pss(pid: int) -> float:
-    """Return the proportional set size of a process in MiB."""
-    match = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-    return int(match[1]) / 1024 if match else 0.0
+def rollup(pid: int) -> dict[str, float]:
+    """Return the sizes in the smaps_rollup of a process in MiB, by name; 0 for all after its end."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    rows = re.findall(r"^(\w+): +(\d+) kB", text, re.MULTILINE)
+    return defaultdict(float, {name: int(size) / 1024 for name, size in rows})
 
 
 def free_address() -> str:
