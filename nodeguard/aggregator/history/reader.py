@@ -135,11 +135,13 @@ def _steps(connection: sqlite3.Connection, file: str) -> Iterator[HistoryEvent]:
 
 
 class _Reader:
-    """Converts the rows of a history to steps. Shared texts are decoded once."""
+    """Converts the rows of a history to steps. Shared texts are decoded once for each type: an empty
+    inventory and no labels have the same text.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._decoded: dict[int, Any] = {}
+        self._decoded: dict[tuple[int, msgspec.json.Decoder[Any]], Any] = {}
 
     def reports(self) -> Iterator[ReportReceived]:
         for *row, findings, unreadable in self._connection.execute(_REPORTS):
@@ -189,11 +191,11 @@ class _Reader:
             yield AgentLivenessChanged(at, uid, name, bool(stale))
 
     def _shared(self, number: int, decoder: msgspec.json.Decoder[Any]) -> Any:
-        decoded = self._decoded.get(number)
+        decoded = self._decoded.get((number, decoder))
         if decoded is None:
             query = "SELECT text FROM shared WHERE id = ?"
             [text] = self._connection.execute(query, (number,)).fetchone() or ("",)
-            decoded = self._decoded[number] = decoder.decode(text)
+            decoded = self._decoded[number, decoder] = decoder.decode(text)
         return decoded
 
 

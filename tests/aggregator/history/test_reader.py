@@ -17,6 +17,7 @@ from nodeguard.fleet.state.history_events import (
     ReportReceived,
 )
 from nodeguard.model.inventory import InventoryNode
+from nodeguard.wire.report import Inventory
 from nodeguard.worker.lane import filesystem_lane
 from tests.aggregator.history.scene import START, received, unhealthy
 
@@ -119,6 +120,16 @@ def test_the_directory_of_a_history_can_hold_an_agents_state(tmp_path: Path) -> 
     file = StateFile(str(directory), lane)
     assert file.save(AgentState()) == ""
     lane.close(0.0)
+
+
+def test_an_empty_inventory_is_not_taken_for_labels(tmp_path: Path) -> None:
+    """Equal texts are stored once: those of a node without labels and of a report without inventory."""
+    path = str(tmp_path / "history.sqlite")
+    store = HistoryStore(path)
+    steps: list[HistoryEvent] = [NodeObserved(START, NODE), received(1.0, inventory=Inventory())]
+    store.add(steps, START)
+    store.close()
+    assert list(read_history(path).steps) == steps
 
 
 def test_the_error_of_a_damaged_row_names_the_file(tmp_path: Path) -> None:
