@@ -8,7 +8,7 @@ import msgspec
 from msgspec import field
 
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
-from nodeguard.kube.errors import ApiError, may_have_succeeded, single_line
+from nodeguard.kube.errors import ApiError, decoded, may_have_succeeded
 from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch
 
@@ -98,11 +98,7 @@ class ConfigMap:
 
     def _decode(self, response: bytes) -> ConfigMapObject:
         """Return the object in a response. Raises ApiError: anything else is of another server."""
-        try:
-            return _DECODER.decode(response)
-        except msgspec.MsgspecError as error:
-            message = f"ConfigMap {self._name} could not be read: {single_line(str(error))}"
-            raise ApiError(0, "Unreadable", message) from None
+        return decoded(_DECODER.decode, response, f"ConfigMap {self._name}")
 
 
 class _Handler:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.errors import ApiError, decoded
 
 
 class _Resource(Struct):
@@ -25,9 +25,7 @@ async def served_resources(api: ApiClient, path: str) -> frozenset[str]:
     does not have it. Raises ApiError.
     """
     try:
-        group = _DECODER.decode(await api.request("GET", path))
-    except msgspec.MsgspecError as error:
-        raise ApiError(0, "Unreadable", f"{path} could not be read: {single_line(str(error))}") from None
+        group = decoded(_DECODER.decode, await api.request("GET", path), path)
     except ApiError as error:
         if error.status == 404:
             return frozenset()

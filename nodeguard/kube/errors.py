@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
+
+T = TypeVar("T")
 
 # Characters of the server's message that are passed on.
 _MAX_MESSAGE = 400
@@ -109,3 +112,11 @@ def single_line(text: str) -> str:
     printable = "".join(char if char.isprintable() else " " for char in text[: 4 * _MAX_MESSAGE])
     line = " ".join(printable.split())
     return line if len(line) <= _MAX_MESSAGE else f"{line[: _MAX_MESSAGE - 1]}…"
+
+
+def decoded(decode: Callable[[bytes], T], body: bytes, name: str) -> T:
+    """Return the object of a response. name: of the object, for the message. Raises ApiError."""
+    try:
+        return decode(body)
+    except msgspec.MsgspecError as error:
+        raise ApiError(0, "Unreadable", f"{name} could not be read: {single_line(str(error))}") from None

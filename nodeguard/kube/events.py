@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.errors import ApiError, decoded
 from nodeguard.kube.fenced_client import JSON, FencedClient
 from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.write_queue import WriteQueue
@@ -250,9 +250,5 @@ _POD_DECODER = msgspec.json.Decoder(TypedObject)
 async def pod_warning(api: ApiClient, namespace: str, pod: str, reason: str, message: str) -> EventContent:
     """Return a warning Event about a pod. Raises ApiError if the pod cannot be read."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
-    try:
-        uid = _POD_DECODER.decode(await api.request("GET", path)).uid
-    except msgspec.MsgspecError as error:
-        problem = f"the pod {pod} could not be read: {single_line(str(error))}"
-        raise ApiError(0, "Unreadable", problem) from None
+    uid = decoded(_POD_DECODER.decode, await api.request("GET", path), f"the pod {pod}").uid
     return EventContent(pod, uid, "Warning", reason, message, object_kind="Pod", namespace=namespace)

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeguard.kube.client import MERGE_PATCH
-from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.errors import ApiError, decoded, single_line
 from nodeguard.kube.objects import TypedObject
 
 logger = logging.getLogger(__name__)
@@ -372,7 +372,4 @@ def _spec(holder: str, epoch: int, duration: int, *, is_new: bool) -> dict[str, 
 
 
 def _decode(body: bytes) -> LeaseRecord:
-    try:
-        return _DECODER.decode(body)
-    except msgspec.MsgspecError as error:
-        raise ApiError(0, "Unreadable", f"the Lease could not be read: {single_line(str(error))}") from None
+    return decoded(_DECODER.decode, body, "the Lease")

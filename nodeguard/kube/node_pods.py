@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.errors import decoded
 from nodeguard.kube.objects import TypedList, TypedObject
 from nodeguard.model.instant import parse_or_zero
 from nodeguard.model.job import NodeJob
@@ -100,11 +100,7 @@ async def read_node_jobs(api: ApiClient, node: str) -> tuple[NodeJob, ...]:
         "limit": _MAX_PODS,
     }
     body = await api.request("GET", PATH, query=query, max_bytes=_MAX_BYTES)
-    try:
-        return jobs_of_pods(body)
-    except msgspec.MsgspecError as error:
-        message = f"the pods of Node {node} could not be read: {single_line(str(error))}"
-        raise ApiError(0, "Unreadable", message) from None
+    return decoded(jobs_of_pods, body, f"the pods of Node {node}")
 
 
 def jobs_of_pods(body: bytes) -> tuple[NodeJob, ...]:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.kube.client import ApiClient, Query
-from nodeguard.kube.errors import ApiError, ApiStatus, single_line, status_error
+from nodeguard.kube.errors import ApiError, ApiStatus, decoded, single_line, status_error
 from nodeguard.kube.objects import Bookmark, ObjectMeta, RawList, TypedObject
 from nodeguard.kube.watch_state import (
     WatchMode,
@@ -262,8 +262,4 @@ class PagedList:
     async def _page(self, size: int, token: str) -> RawList:
         query = {**self._query, "limit": size, **({"continue": token} if token else {})}
         body = await self._api.request("GET", self._path, query=query, timeout=_PAGE_TIMEOUT)
-        try:
-            return _PAGE_DECODER.decode(body)
-        except msgspec.MsgspecError as error:
-            message = f"the list of {self._path} could not be read: {single_line(str(error))}"
-            raise ApiError(0, "Unreadable", message) from None
+        return decoded(_PAGE_DECODER.decode, body, f"the list of {self._path}")
