@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from nodeguard.model.observation import Observation
-from nodeguard.model.printable import printable
 from nodeguard.model.signal import Signal, signals_by_name
 from nodeguard.model.target import NODE
 from nodeguard.sources.machine import Machine
@@ -134,8 +133,9 @@ def _stuck(machine: Machine) -> tuple[list[ProcessStat], str]:
 
 def _described(draft: ObservationDraft, process: ProcessStat) -> str:
     """Return `comm(pid) in wchan`. A process chooses its name, so unprintable characters are replaced."""
+    comm = "".join(letter if letter.isprintable() else "?" for letter in process.comm)
     # The only file of /proc that the kernel does not end with a newline.
     text = try_read(draft.machine.read, f"/proc/{process.pid}/wchan")
     function = text.strip() if isinstance(text, str) else ""
     is_waiting = function not in {"", "0"} and function.isprintable()
-    return f"{printable(process.comm)}({process.pid})" + (f" in {function}" if is_waiting else "")
+    return f"{comm}({process.pid})" + (f" in {function}" if is_waiting else "")
