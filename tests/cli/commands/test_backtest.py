@@ -259,7 +259,7 @@ def test_since_limits_the_time_range(site: Site) -> None:
         (["empty"], "empty: it is empty: nothing was recorded yet, or it is another file"),
         (["none.sqlite"], "none.sqlite: no report of an agent is there: wait, or choose another source"),
         (["ecc-uncorrectable", "other/ecc-uncorrectable"], "ecc-uncorrectable and other/ecc-uncorrectable have the same name ecc-uncorrectable, which is that of their node: rename one"),
-        (["broken"], "broken/bundle.yaml: format: is missing: add it"),
+        (["broken"], "broken/bundle.yaml: line 1: boot_id: is missing: add it"),
     ],
 )  # fmt: skip
 def test_an_invalid_source_is_refused(site: Site, words: list[str], reason: str) -> None:
