@@ -171,27 +171,27 @@ async def test_the_event_of_a_domain_is_about_its_incident(
             scene.wall,
         )
 
-        def described() -> str:
+        # In threads: kubectl takes seconds on a busy machine, and a blocked loop loses the leader's writes.
+        async def described() -> str:
             try:
-                return controlplane.kubectl("describe", "nodeincident", domain.name)
+                return await asyncio.to_thread(controlplane.kubectl, "describe", "nodeincident", domain.name)
             except CalledProcessError:
                 return ""
 
-        def listed() -> list[list[str]]:
-            lines = controlplane.kubectl("get", "nodeincidents").splitlines()[1:]
-            return [line.split()[:5] for line in lines]
+        async def listed() -> str:
+            return await asyncio.to_thread(controlplane.kubectl, "get", "nodeincidents")
 
         async with asyncio.timeout(PATIENCE):
-            while "NodeguardMarked" not in (description := described()):
+            while "NodeguardMarked" not in (description := await described()):
                 await asyncio.sleep(0.1)
-            while sum(cells[4:] == ["Marked"] for cells in listed()) < 2:
+            while (table := await listed()).count("Marked") < 2:
                 await asyncio.sleep(0.1)
     [event] = [line for line in description.splitlines() if "NodeguardMarked" in line]
     assert event.partition("nodeguard  ")[2] == (
         f"{FIRST}: 7 of 8 nodes lost a link at once; its 4 siblings did not; "
         f"new gang work is kept off 8 nodes of {FIRST} ({domain.name})"
     )
-    assert listed() == [
+    assert [line.split()[:5] for line in table.splitlines()[1:]] == [
         ["check-gpu-lost", "check/gpu-lost", "gpu-lost", "suspect", "Marked"],
         [domain.name, FIRST, "link-down", "suspect", "Marked"],
     ]
