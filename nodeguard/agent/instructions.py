@@ -15,10 +15,7 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.target import NODE, normalize_target, target_kind
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.nvml import NvmlSource
-from nodeguard.wire.instruction import ClearFinding, DetachGpus
-
-# Seconds for which GPUs are detached at most: a forgotten instruction must not end the monitoring.
-MAX_DETACH_SECONDS = 86_400.0
+from nodeguard.wire.instruction import MAX_DETACH_SECONDS, ClearFinding, DetachGpus
 
 # Polling interval in seconds, until a reading has ended.
 _POLL_SECONDS = 0.02

@@ -189,7 +189,7 @@ class _Composer:
         next(self.events)
         kind, event = next(self.events)
         if kind == "StreamEnd":
-            raise self.error(event, (), "is empty", "write `name: value` lines, or remove the file")
+            raise self.error(event, (), "is empty", "write `name: value` lines")
         self.result.data = self.node(*next(self.events), ())
         next(self.events)
         kind, event = next(self.events)

@@ -16,6 +16,9 @@ from nodeguard.wire.report import Count, InstructionResult, Name, Seconds
 # The characters of an id need no escaping in a log line.
 Id = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z0-9._:/-]+\Z")]
 
+# Seconds for which GPUs are detached at most: a forgotten instruction must not end the monitoring.
+MAX_DETACH_SECONDS = 86_400
+
 # How many ids of completed instructions, and how many results, an agent stores.
 _MAX_DONE = 256
 _MAX_RESULTS = 32

@@ -213,7 +213,7 @@ def test_mappings_and_lists_nest() -> None:
         (b"a: [", "line 2: is not valid YAML: did not find expected node content: correct the YAML"),
         (b"a: \x01", "is not valid YAML: unacceptable character #x0001"),
         (b"a: \xff", "line 1: is no UTF-8: save the file as UTF-8"),
-        (b"", "line 1: is empty: write `name: value` lines, or remove the file"),
+        (b"", "line 1: is empty: write `name: value` lines"),
         (b"- 1", "is no mapping: "),
         (b"{}\n---\n{}\n", "line 2: has a second document: keep one document in a file"),
         (b"? [1]\n: 2\n", "line 1: has a key that is no name: write a word"),

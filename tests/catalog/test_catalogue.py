@@ -313,7 +313,7 @@ def test_what_a_mount_of_kubernetes_holds_besides_is_passed_over(base: Catalogue
     ("text", "message"),
     [
         ("checks: [\n", "s.yaml:2: "),
-        ("", "s.yaml:1: is empty: write `name: value` lines, or remove the file"),
+        ("", "s.yaml:1: is empty: write `name: value` lines"),
         ("disable: [c]\n", "s.yaml:1: disable: 'c' is no check: see `nodeguard checks`"),
         ("family: s\nchecks:\n" + one("c", symptom_of="[d]"), "s.yaml:3: symptom_of: 'd' is no check: see "),
         (

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from nodeguard.wire.instruction import MAX_DETACH_SECONDS
+
 # Not the directory of the agent: under systemd each has a runtime directory with its own owner.
 SOCKET_PATH = "/run/nodeguard-aggregator/aggregator.sock"
 
@@ -53,7 +55,7 @@ class GpusRequest(Struct, frozen=True, forbid_unknown_fields=True):
     gpus: index, UUID or PCI address; none for all.
     """
 
-    seconds: Annotated[int, Meta(ge=0, le=86_400)]
+    seconds: Annotated[int, Meta(ge=0, le=MAX_DETACH_SECONDS)]
     gpus: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=64)] = ()
     by: By = ""
 

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from argparse import Namespace
+from functools import partial
 
 from nodeguard.aggregator.api.requests import GpusRequest
 from nodeguard.cli.aggregator_client import AggregatorClient, quote_name
@@ -18,7 +19,7 @@ from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.fleet_api.view import fields_view
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.target import function_address
-from nodeguard.wire.instruction import DetachGpus
+from nodeguard.wire.instruction import MAX_DETACH_SECONDS, DetachGpus
 
 # Seconds: detaching waits for the driver's current answer, and for the end of the worker that reads it.
 _TIMEOUT = 150.0
@@ -108,8 +109,9 @@ def build_parser() -> ArgumentParser:
         "Returns once the agent holds no handle any more.",
     )
     detach.add_argument(
-        "-d", "--duration", metavar="TIME", type=duration, required=True, help="how long, at most 1d: 30m"
-    )
+        "-d", "--duration", metavar="TIME", type=partial(duration, longest=MAX_DETACH_SECONDS), required=True,
+        help="how long, at most 1d: 30m",
+    )  # fmt: skip
     detach.add_argument(
         "--gpu", metavar="GPU", action="append", default=[],
         help="only this GPU: index, UUID or PCI address, as nodeguard and nvidia-smi print them (repeatable)",

@@ -281,8 +281,8 @@ INVALID = {
     f"modeRules: [{', '.join(['{check: a, mode: observe}'] * 101)}]\n": "modeRules: a list does not fit: write a list of length <= 100",
     "defaultMode: observe\nmode: enforce\n": "mode: is not known here: use one of defaultMode, modeRules, pools, budget, gracePeriod, soak, markWith, holds, silences, staleNodes, topologies, nodeLocations, diagnosis, injection, pause; did you mean modeRules?",
     "[]\n": "a list does not fit: write a mapping",
-    "": "is empty: write `name: value` lines, or remove the file",
-    "# nothing\n": "is empty: write `name: value` lines, or remove the file",
+    "": "is empty: write `name: value` lines",
+    "# nothing\n": "is empty: write `name: value` lines",
 }
 
 

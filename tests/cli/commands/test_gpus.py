@@ -57,10 +57,15 @@ def test_gpus_are_detached_and_attached(agent: tuple[str, str], capsys: pytest.C
     wait_for_data_status(url, "fresh")
 
 
+def test_a_detachment_of_two_days_is_refused_without_an_agent(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="3"):
+        main(["gpus", "detach", "--duration", "2d"])
+    assert "'2d' is out of range: expected more than 0s and at most 1d" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (["--duration", "2d"], "GPUs are detached for a day at most: repeat the command then"),
         (
             ["--duration", "1m", "--gpu", "99:00"],
             "0000:99:00 is not a GPU of this node; the GPUs are: gpu/0000:",
