@@ -57,7 +57,7 @@ def test_an_operator_reads_what_changed_and_who_did_it(controlplane: Cluster) ->
         assert "paused by ada at 20" in text
         assert ": a driver rollout" in text
         assert "resumed by bob at 20" in text
-        assert "soak.maximum: 1.0 → 2.0" in text
+        assert "soak.max: 1.0 → 2.0" in text
         assert "faulty: quarantine: " in text
         run(aggregator, "unmark", "faulty", "--reason", "a false alarm", "--by", "eve")
         aggregator.until(lambda: ("hold", "faulty") in changes(aggregator, "faulty"))
