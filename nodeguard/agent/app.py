@@ -80,6 +80,7 @@ def _watched_node(options: AgentOptions, catalogue: Catalogue, file: StateFile |
         return watch_live(options.root, sources, site, file)
     node = watch_recording(WatchedBundle(options.bundle), options.speed, sources, site, file)
     if not node.sources:
+        node.close()
         raise UserError(f"{options.bundle}: it records no source: record it again with nodeguard record")
     return node
 

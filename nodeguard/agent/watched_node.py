@@ -72,6 +72,10 @@ class LiveReplayMachine(ReplayMachine):
         self._added: list[NvmlEvent] = []
         self._clock, self._speed, self._began = clock, speed, clock() - began / speed
 
+    def close(self) -> None:
+        """End the watch of the bundle."""
+        self._bundle.close()
+
     def now(self) -> Instant:
         """See Machine.now. Later readings have this time or a later one."""
         self._bundle.note_changes()
@@ -143,9 +147,8 @@ class WatchedNode(Struct, frozen=True):
     speed: float = 1.0
 
     def close(self) -> None:
-        """End the machine's workers."""
-        if isinstance(self.machine, LiveMachine):
-            self.machine.close()
+        """End the machine's workers, or the watch of the recording."""
+        self.machine.close()
 
 
 def watch_live(

@@ -34,7 +34,7 @@ class Node:
 
     def __init__(self, require_permission: RequirePermission) -> None:
         catalogue, signals = load_catalogue()
-        bundle = WatchedBundle(str(bundle_path("healthy-dgx-h100")))
+        self.bundle = bundle = WatchedBundle(str(bundle_path("healthy-dgx-h100")))
         manifest = bundle.recording.manifest
         sources = [
             source
@@ -67,6 +67,7 @@ async def watching(require_permission: RequirePermission = lambda *_: None) -> A
     finally:
         node.agent.stop()
         await running
+        node.bundle.close()
 
 
 async def test_an_injected_fault_is_reported_at_once_until_it_is_cleared() -> None:

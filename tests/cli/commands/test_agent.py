@@ -75,9 +75,17 @@ def test_a_recorded_fault_is_in_the_metrics_and_in_the_log() -> None:
 def test_once_ends_after_one_reading_of_every_source(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    listen = free_address()
+    listen, watches = free_address(), inotify_instances()
     assert main(["agent", "--once", "--from", str(bundle_path("gpu-off-bus")), "--listen", listen]) == 0
     assert json.loads(capfd.readouterr().err.splitlines()[-1])["msg"] == "agent stopped"
+    assert inotify_instances() == watches
+
+
+def inotify_instances() -> int:
+    """Return how many this process has; a user has 128 for all processes."""
+    return [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()].count(
+        "anon_inode:inotify"
+    )
 
 
 @pytest.mark.parametrize("pipe", [False, True])
