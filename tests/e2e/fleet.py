@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -213,6 +214,15 @@ class Aggregator(Process):
     def ready(self) -> None:
         """Wait until it is ready."""
         self.until(lambda: self.get("/readyz"))
+
+    def wait_while_it_plans(self, seconds: float) -> None:
+        """Wait until it has planned, or found each plan unchanged, for some seconds more.
+
+        The number of plans says less: at rest it makes one a minute.
+        """
+        latest = partial(self.metric, "nodeguard_aggregator_last_plan_timestamp_seconds")
+        end = self.until(lambda: max(0.0, latest())) + seconds
+        self.until(lambda: latest() >= end)
 
     def local(self, path: str) -> Path:
         """Return where a path of its container is on this machine."""

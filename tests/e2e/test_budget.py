@@ -65,16 +65,9 @@ class Scene:
     def marked(self, watcher: Watcher, count: int) -> set[str]:
         """Wait until `count` Nodes are marked, and return their names. Fails if more are marked at any time."""
         self.aggregator.until(lambda: len(watcher.marked()) >= count)
-        self.wait_for_plans(3)
+        self.aggregator.wait_while_it_plans(3.0)
         assert max_marked(watcher.states) == count
         return set(watcher.marked())
-
-    def wait_for_plans(self, count: int) -> None:
-        """Wait until the aggregator has made this many more plans."""
-        before = self.aggregator.metric("nodeguard_aggregator_plans_total")
-        self.aggregator.until(
-            lambda: self.aggregator.metric("nodeguard_aggregator_plans_total") >= before + count
-        )
 
     def wait_for_incidents(self, state: str, count: int) -> None:
         """Wait until exactly `count` incidents are in a state."""

@@ -92,7 +92,6 @@ def test_uninstall_removes_all_marks_beside_an_aggregator(
         if is_running:
             # It still receives the fault, and writes nothing.
             assert aggregator.return_code() is None
-            plans = aggregator.metric("nodeguard_aggregator_plans_total")
-            aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_plans_total") > plans + 2)
+            aggregator.wait_while_it_plans(3.0)
             assert aggregator.metric("nodeguard_aggregator_active") == 0
             assert [scene.nodeguard_fields(controlplane, name) for name in names] == [[], []]

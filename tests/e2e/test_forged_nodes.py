@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from urllib.error import HTTPError
@@ -285,8 +285,7 @@ def test_a_kubelet_harms_its_own_node_only(controlplane: Cluster) -> None:
             if restarts:
                 scene.restart()
                 scene.wait_until_active()
-            plans = scene.aggregator.metric("nodeguard_aggregator_plans_total")
-            scene.aggregator.until(partial(_has_plans, scene.aggregator.metric, plans + 10))
+            scene.aggregator.wait_while_it_plans(10.0)
             assert watcher.marked().keys() - {"forged"} == marked
             broken = f"gpu-{20 + number:03}"
             marked.add(broken)
@@ -306,7 +305,3 @@ def log_lines(scene: Scene) -> list[Object]:
 
 def _are_marked(watcher: Watcher, names: set[str]) -> bool:
     return watcher.marked().keys() >= names
-
-
-def _has_plans(metric: Callable[[str], float], count: float) -> bool:
-    return metric("nodeguard_aggregator_plans_total") >= count
