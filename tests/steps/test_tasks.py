@@ -173,7 +173,7 @@ def without_times(text: str) -> str:
 
 def test_the_agent_detaches_from_gpus_and_attaches_again(reader: Reader) -> None:
     with node(reader):
-        outputs = reader.follow(RESET, names=GPU, leave_out="^kubectl")
+        outputs = reader.follow(RESET, names=GPU, leave_out="^kubectl|--node")
         assert len(outputs) == 3
         detached = [output for command, output in outputs.items() if " detach " in command]
         assert ["all GPUs" in detached[0], "gpu/0000:1b:00" in detached[1]] == [True, True]
