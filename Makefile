@@ -23,7 +23,7 @@ demo: environment catalogue
 	@$(BIN)/python scripts/demo.py
 
 quick: quick-environment catalogue
-	$(BIN)/python -m pytest -n auto -m "not kubelet and not ($(SYSTEM))" $(ARGS)
+	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) -m "not kubelet and not ($(SYSTEM))" $(ARGS)
 
 test: quick-environment catalogue
 ifeq ($(strip $(ARGS)),)

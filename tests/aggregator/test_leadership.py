@@ -226,6 +226,7 @@ def test_the_replica_with_reports_becomes_the_leader(seed: int) -> None:
     assert max(world.gaps()) < 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_if_no_replica_has_reports_one_of_them_leads_and_changes_are_rare(seed: int) -> None:
     world = World(seed, [always(False), always(False)])

@@ -30,7 +30,7 @@ from tests.sources.fake_machine import FakeMachine
 
 TABLES = ROOT / "checks" / "tables"
 PATTERNS = load_log_patterns(TABLES)
-
+SOURCE = KmsgSource(PATTERNS)
 
 TABLE = read_lines()
 FORMATS = [item for source in TABLE.sources for item in source.formats]
@@ -50,7 +50,7 @@ class OneRecord(FakeMachine):
 
 def events(text: str) -> list[tuple[str, str]]:
     """Return the event and the target that a line becomes."""
-    observations = KmsgSource(PATTERNS).read(OneRecord(text))
+    observations = SOURCE.read(OneRecord(text))
     return [
         (event.signal, observation.target) for observation in observations for event in observation.events
     ]

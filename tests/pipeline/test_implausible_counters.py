@@ -20,6 +20,8 @@ from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.pipeline.replay import replay_verdicts
 from nodeguard.sources.registry import all_sources
 
+pytestmark = pytest.mark.slow
+
 CATALOGUE, SIGNALS = load_catalogue()
 
 # Machines that differ in their adapters and in the generation of their NVLinks.

@@ -42,6 +42,8 @@ from nodeguard.wire.instruction import (
 from nodeguard.wire.report import InstructionResult
 from tests.kube.model_api import NAMESPACE, ModelApi
 
+pytestmark = pytest.mark.slow
+
 HISTORIES = int(os.environ.get("NODEGUARD_ACTION_HISTORIES", "200"))
 STEPS = 300
 

@@ -18,6 +18,8 @@ from tests.fleet.scene import Fleet, finding, in_order
 from tests.fleet.test_restored_suppressions import restart
 from tests.policies import diagnosis_policy
 
+pytestmark = pytest.mark.slow
+
 POLICY = replace(REAL, diagnosis=diagnosis_policy(enforce=("fabric",)))
 
 

@@ -15,6 +15,8 @@ from tests.fleet.diagnosis.test_suppressed_checks import (
 )
 from tests.fleet.leaves import down, fails, well
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("is_repaired", [True, False])
 def test_a_leaf_that_dies_while_its_check_is_suppressed_is_degraded(is_repaired: bool) -> None:

@@ -15,6 +15,8 @@ from tests.fleet.scene import Fleet, finding
 from tests.fleet.test_restored_suppressions import restart
 from tests.policies import diagnosis_policy
 
+pytestmark = pytest.mark.slow
+
 
 def rename_leaf(made: Fleet) -> None:
     for number in range(16, 24):

@@ -14,6 +14,8 @@ from nodeguard.wire.report import Inventory, ReportedComponent, ReportedEvidence
 from tests.fleet.leaves import ENFORCED, PORT, down, fleet
 from tests.fleet.scene import Fleet, finding
 
+pytestmark = pytest.mark.slow
+
 # Default budgets; and with default grace periods.
 USUAL = replace(ENFORCED, budget=Budget())
 REAL = replace(USUAL, grace=GracePeriods())

@@ -23,6 +23,8 @@ from tests.fleet.diagnosis.test_suppressed_checks import (
 from tests.fleet.leaves import down
 from tests.fleet.scene import Fleet
 
+pytestmark = pytest.mark.slow
+
 
 def versioned_fleet(size: int, leaf: int = 8, pod: int = 40) -> Fleet:
     """Return a fleet with one driver that has run for hours."""

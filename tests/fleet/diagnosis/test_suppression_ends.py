@@ -21,6 +21,8 @@ from tests.fleet.diagnosis.test_suppressed_checks import (
 )
 from tests.policies import diagnosis_policy
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("event", ["a suppression", "another rule"])
 def test_the_usual_rate_of_a_check_stays_after(event: str) -> None:
