@@ -5,9 +5,11 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.fleet.decide.observed_marks import DomainRemoval
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.model.hardware import hardware_label
 from nodeguard.model.incident import GRANTED_STATES, Confinement, DiagnosisRecord, Incident, IncidentState
+from nodeguard.model.instant import Instant
 from nodeguard.model.job import add_jobs, jobs_text
 from nodeguard.model.mark import MARK_OF_HEALTH
 
@@ -238,3 +240,21 @@ def _gist(incident: Incident) -> tuple[object, ...]:
         incident.confinement is None,
         frozenset(symptoms) if incident.node else None,
     )
+
+
+def still_marked(past: Incident, removal: DomainRemoval, now: Instant) -> Incident:
+    """Return the incident of a domain that has recovered, while its mark is still on some Nodes. It is
+    recorded at once: an aggregator that starts meanwhile must not restore the domain as degraded.
+    """
+    scope, detail, problem = past.scope, "the mark is being removed", removal.problem
+    if problem is not None:
+        scope = f"{removal.nodes} {'node' if removal.nodes == 1 else 'nodes'} of {past.domain}"
+        detail = f"the write that removes the mark {problem.message}"
+    recovering = replace(
+        past,
+        state=IncidentState.RECOVERING,
+        scope=scope,
+        detail=f"the domain has recovered; {detail}",
+        write=problem.state if problem is not None else None,
+    )
+    return update_incident(past, recovering, now.wall)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState
+from nodeguard.model.instant import Instant
 
 # Incidents of one node: as many as a report has findings. In all: two of each node of a fleet of 7,500, and
 # 5,000 beside; of domains and checks.
@@ -101,6 +102,15 @@ def surplus(incidents: Iterable[Incident], most: int, age: RecordedAge) -> froze
 def is_removable(incident: Incident, age: RecordedAge) -> bool:
     """Return whether an incident was resolved long enough ago to be removed."""
     return incident.state == IncidentState.RESOLVED and age(incident.resolved_at) >= _MIN_RESOLVED_AGE
+
+
+def seconds_resolved(incident: Incident, age: RecordedAge, now: Instant) -> float:
+    """Return for how many seconds an incident is certainly resolved; 0 while it is open. Its time may be from
+    another aggregator, with the right clock while this one was wrong.
+    """
+    if incident.is_open:
+        return 0.0
+    return max(0.0, min(age(incident.resolved_at), now.wall - incident.resolved_at))
 
 
 def _oldest(over: list[Incident], count: int) -> frozenset[str]:

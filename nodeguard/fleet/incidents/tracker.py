@@ -10,15 +10,15 @@ from functools import partial
 from math import inf
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
-from nodeguard.fleet.decide.observed_marks import DomainRemoval, NodeRemoval, PlanObservation
+from nodeguard.fleet.decide.observed_marks import NodeRemoval, PlanObservation
 from nodeguard.fleet.decide.release import CauseKey, Proof
 from nodeguard.fleet.incidents.events import (
     IncidentEvent,
     event_of,
     resolve,
+    still_marked,
     update_incident,
     with_mark,
 )
@@ -33,6 +33,7 @@ from nodeguard.fleet.incidents.limits import (
     is_removable,
     limit_incidents,
     limit_without_mark,
+    seconds_resolved,
     surplus,
 )
 from nodeguard.fleet.incidents.node_incidents import (
@@ -153,8 +154,8 @@ class IncidentTracker:
         if self._next_forget is None:
             self._next_forget = now.mono + _CLOCK_SETTLES
         if now.mono >= self._next_forget:
-            self._forget(lambda incident: _seconds_resolved(incident, age, now) >= _REMEMBERED)
-            oldest = max((_seconds_resolved(incident, age, now) for incident in self._every()), default=0.0)
+            self._forget(lambda incident: seconds_resolved(incident, age, now) >= _REMEMBERED)
+            oldest = max((seconds_resolved(incident, age, now) for incident in self._every()), default=0.0)
             self._next_forget = now.mono + _REMEMBERED - oldest
         for injected in (False, True):
             full = int(_FULL * limit_without_mark(self._most(injected=injected)))
@@ -379,7 +380,7 @@ class IncidentTracker:
             after[name] = past
             if past.is_open:
                 removal = observation.domain_removal(past.domain) if past.domain else None
-                after[name] = _still_marked(past, removal, now) if removal else resolve(past, now.wall)
+                after[name] = still_marked(past, removal, now) if removal else resolve(past, now.wall)
         if pending:
             self.pending[SHARED] = pending
         else:
@@ -388,30 +389,3 @@ class IncidentTracker:
         changed = [incident for name, incident in after.items() if incident is not before.get(name)]
         events = (event_of(before.get(incident.name), incident) for incident in changed)
         return IncidentChanges(changed, [event for event in events if event is not None])
-
-
-def _still_marked(past: Incident, removal: DomainRemoval, now: Instant) -> Incident:
-    """Return the incident of a domain that has recovered, while its mark is still on some Nodes. It is
-    recorded at once: an aggregator that starts meanwhile must not restore the domain as degraded.
-    """
-    scope, detail, problem = past.scope, "the mark is being removed", removal.problem
-    if problem is not None:
-        scope = f"{removal.nodes} {'node' if removal.nodes == 1 else 'nodes'} of {past.domain}"
-        detail = f"the write that removes the mark {problem.message}"
-    recovering = replace(
-        past,
-        state=IncidentState.RECOVERING,
-        scope=scope,
-        detail=f"the domain has recovered; {detail}",
-        write=problem.state if problem is not None else None,
-    )
-    return update_incident(past, recovering, now.wall)
-
-
-def _seconds_resolved(incident: Incident, age: RecordedAge, now: Instant) -> float:
-    """Return for how many seconds an incident is certainly resolved; 0 while it is open. Its time may be from
-    another aggregator, with the right clock while this one was wrong.
-    """
-    if incident.is_open:
-        return 0.0
-    return max(0.0, min(age(incident.resolved_at), now.wall - incident.resolved_at))
