@@ -105,7 +105,7 @@ class Recording:
         """
         file = os.path.join(directory, "bundle.yaml")
         missing = BundleError(file, "", "is missing", "name the directory of a recording, or write this file")
-        # First: nothing in a directory that is no recording is to be removed.
+        # Before all else: an error about another file has the remedy to remove it, here of another program.
         if os.path.isdir(directory) and not os.path.lexists(file):
             raise missing
         base = scan_layer(directory, base=True, room=MAX_FILES, exclude=exclude, read_file=read_file)
