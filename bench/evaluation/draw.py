@@ -1,0 +1,32 @@
+"""Worlds drawn at random: a background, and the planted cause of a kind. Pure."""
+
+from __future__ import annotations
+
+from random import Random
+
+from bench.evaluation.background import draw_background
+from bench.evaluation.observed import observed_votes
+from bench.evaluation.plants import KINDS
+from bench.evaluation.world import Background, World
+
+# Fleets that are drawn until one fits a kind.
+_ATTEMPTS = 200
+
+
+def draw_world(kind: str, size_class: int, seed: int) -> World:
+    """Return the world of a kind, a size class and a seed: the first drawn fleet that has a domain for it."""
+    for attempt in range(_ATTEMPTS):
+        background = draw_background(size_class, seed, attempt)
+        world = plant_cause(background, kind)
+        if world is not None:
+            return world
+    raise ValueError(f"no fleet of size class {size_class} fits the kind {kind!r}: choose a larger class")
+
+
+def plant_cause(background: Background, kind: str) -> World | None:
+    """Return the world with the planted cause of a kind; None if the fleet has no domain for it."""
+    chance = Random(f"{background.seed} {background.size_class} {background.attempt} {kind}")
+    plant = KINDS[kind](background, chance)
+    if plant is None:
+        return None
+    return World(background=background, plant=plant, votes=observed_votes(background, plant))

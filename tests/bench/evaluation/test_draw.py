@@ -1,0 +1,52 @@
+"""Worlds are drawn by their seed; each kind fits a fleet of each size class."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.evaluation.draw import draw_world, plant_cause
+from bench.evaluation.fleets import SIZE_CLASSES
+from bench.evaluation.observed import observations
+from bench.evaluation.plants import KINDS
+from bench.evaluation.world import Plant
+
+
+def test_equal_seeds_give_equal_worlds() -> None:
+    assert draw_world("leaf dead", 64, 7) == draw_world("leaf dead", 64, 7)
+    assert draw_world("leaf dead", 64, 7) != draw_world("leaf dead", 64, 8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size_class", [64, 256])
+def test_each_kind(kind: str, size_class: int) -> None:
+    world = draw_world(kind, size_class, 1)
+    background, plant = world.background, world.plant
+    low, high = SIZE_CLASSES[size_class]
+    assert low <= background.fleet.size <= high
+    assert plant.kind == kind
+    assert plant.start >= background.before
+    for cause in plant.causes:
+        assert cause.start >= background.before
+        if cause.kind == "domain":
+            assert cause.members == background.fleet.true[cause.name]
+            assert set(background.fleet.labelled[cause.name]) & set(cause.members)
+    for fault in plant.faults:
+        assert fault.onset < fault.end
+
+
+def test_worlds_of_one_background_differ_only_after_its_end() -> None:
+    world = draw_world("leaf dead", 256, 3)
+    background = world.background
+    other = plant_cause(background, "nothing")
+    assert other is not None
+
+    def earlier(plant: Plant) -> list[object]:
+        return [report for report in observations(background, plant).reports if report.at < background.before]
+
+    assert earlier(world.plant) == earlier(other.plant)
+
+
+def test_votes_are_in_the_order_of_their_reports() -> None:
+    votes = draw_world("leaf dead", 800, 2).votes
+    assert list(votes) == sorted(votes, key=lambda vote: (vote.reported, vote.node, vote.check))
+    assert all(vote.onset <= vote.reported for vote in votes)
