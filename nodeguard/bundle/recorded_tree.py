@@ -14,12 +14,23 @@ from nodeguard.bundle.layer import FILE_LIMIT, Directory, Entry, File, Link, rea
 _MAX_CACHED = 64 << 20
 
 
-class FileCache:
-    """Cache of the texts of one bundle's files."""
+class TreeCache:
+    """Cache of one bundle: the texts of its files, and the locations of paths in the latest tree."""
 
     def __init__(self) -> None:
         self._cached: dict[str, str] = {}
         self._size = 0
+        self._root: Directory = {}
+        self._locations: dict[tuple[str, bool], Location] = {}
+
+    def resolve(self, root: Directory, path: str, *, follow: bool = True) -> Location:
+        """See file_tree.resolve. A replay reads the same paths of the same tree in each round."""
+        if root is not self._root:
+            self._root, self._locations = root, {}
+        location = self._locations.get((path, follow))
+        if location is None:
+            location = self._locations[path, follow] = resolve(root, path, follow=follow)
+        return location
 
     def read(self, host: str) -> str:
         """Return at most FILE_LIMIT bytes of a file; invalid UTF-8 becomes U+FFFD. Raises BundleError."""
@@ -42,10 +53,10 @@ class RecordedTree:
     errors.yaml as requested, and without its links.
     """
 
-    def __init__(self, root: Directory, errors: Mapping[str, str], texts: FileCache) -> None:
+    def __init__(self, root: Directory, errors: Mapping[str, str], cache: TreeCache) -> None:
         self.root = root
         self.errors = errors
-        self._texts = texts
+        self._cache = cache
 
     def with_frame(
         self, removed: tuple[str, ...], above: Directory, errors: Mapping[str, str]
@@ -54,7 +65,7 @@ class RecordedTree:
         root = apply_frame(self.root, removed, above) if removed or above else self.root
         if root is self.root and errors == self.errors:
             return self
-        return RecordedTree(root, errors, self._texts)
+        return RecordedTree(root, errors, self._cache)
 
     def read(self, path: str) -> str:
         """Return the text of a file, at most FILE_LIMIT bytes; invalid UTF-8 becomes U+FFFD."""
@@ -62,7 +73,7 @@ class RecordedTree:
         if isinstance(entry, dict):
             raise os_error(errno.EISDIR, path)
         if isinstance(entry, File):
-            return self._texts.read(entry.host)
+            return self._cache.read(entry.host)
         assert isinstance(entry, str)
         return entry
 
@@ -77,7 +88,7 @@ class RecordedTree:
         """Yield names in a directory that only errors.yaml has."""
         if not self.errors:
             return
-        for directory in {absolute_path(path_names(path)), resolve(self.root, path).path}:
+        for directory in {absolute_path(path_names(path)), self._cache.resolve(self.root, path).path}:
             yield from self._failing.get(directory, ())
 
     @cached_property
@@ -109,7 +120,7 @@ class RecordedTree:
         return any(f"{path}/".startswith(below) for path in self.errors)
 
     def _entry(self, path: str, *, follow: bool = True) -> Entry:
-        location = resolve(self.root, path, follow=follow)
+        location = self._cache.resolve(self.root, path, follow=follow)
         if self.errors and (failure := self._failure(path, location)):
             raise failure_from_name(failure, path)
         if location.entry is None:

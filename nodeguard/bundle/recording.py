@@ -25,7 +25,7 @@ from nodeguard.bundle.layer import (
 )
 from nodeguard.bundle.manifest import FrameManifest, Manifest, read_errors, read_frame_manifest, read_manifest
 from nodeguard.bundle.nvml import NvmlEvent, NvmlState, read_base, read_frame
-from nodeguard.bundle.recorded_tree import FileCache, RecordedTree
+from nodeguard.bundle.recorded_tree import RecordedTree, TreeCache
 from nodeguard.model.instant import Instant
 
 _UPTIME = "/proc/uptime"
@@ -181,7 +181,7 @@ def _frame_manifest(layer: Layer) -> FrameManifest:
 def _before_base() -> _State:
     """Return the state before the base."""
     never = _ClockReading(0.0, 0.0)
-    return _State(0.0, never, never, "", 0, RecordedTree({}, {}, FileCache()), {}, None, None, (), ())
+    return _State(0.0, never, never, "", 0, RecordedTree({}, {}, TreeCache()), {}, None, None, (), ())
 
 
 def _after(before: _State, layer: Layer, manifest: FrameManifest, seconds: float) -> _State:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, File, Link
-from nodeguard.bundle.recorded_tree import FileCache, RecordedTree
+from nodeguard.bundle.recorded_tree import RecordedTree, TreeCache
 from nodeguard.model.failure import HungError, StalledError
 
 ROOT: Directory = {
@@ -19,11 +19,11 @@ ROOT: Directory = {
 
 
 def tree() -> RecordedTree:
-    return RecordedTree(ROOT, {}, FileCache())
+    return RecordedTree(ROOT, {}, TreeCache())
 
 
 def failing(path: str, failure: str) -> RecordedTree:
-    return RecordedTree(ROOT, {path: failure}, FileCache())
+    return RecordedTree(ROOT, {path: failure}, TreeCache())
 
 
 def test_files_directories_and_links_are_read() -> None:
@@ -118,7 +118,7 @@ def test_path_is_recorded_if_it_or_a_path_below_has_data() -> None:
 def test_files_are_read_up_to_a_limit_and_once(tmp_path: Path) -> None:
     (tmp_path / "long").write_bytes(b"a" * FILE_LIMIT + b"b")
     (tmp_path / "odd").write_bytes(b"a\xffb")
-    on_disk = RecordedTree({name: File(f"{tmp_path}/{name}") for name in ("long", "odd")}, {}, FileCache())
+    on_disk = RecordedTree({name: File(f"{tmp_path}/{name}") for name in ("long", "odd")}, {}, TreeCache())
     assert on_disk.read("/long") == "a" * FILE_LIMIT
     assert on_disk.read("/odd") == "a�b"
     (tmp_path / "odd").unlink()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nodeguard.bundle.file_tree import resolve
 from nodeguard.bundle.layer import Directory, Link
 from nodeguard.bundle.observed_tree import portable_link
-from nodeguard.bundle.recorded_tree import FileCache, RecordedTree
+from nodeguard.bundle.recorded_tree import RecordedTree, TreeCache
 from nodeguard.bundle.recording import RecordedState, Recording
 from nodeguard.bundle.writer import BundleWriter
 from tests.bundle.writing import MANIFEST, later, open_writer, outcome, result_or_error
@@ -32,7 +32,7 @@ def machine_of(root: Directory, errors: dict[str, str]) -> RecordedTree:
         for path, failure in errors.items()
         if resolve(root, path).path == path and resolve(root, path).entry
     }
-    return RecordedTree(root, existing, FileCache())
+    return RecordedTree(root, existing, TreeCache())
 
 
 failure_names = st.sampled_from(["EIO", "stall", "hang"])
@@ -69,11 +69,11 @@ def differing(
 
 @settings(deadline=None)
 @example(
-    [RecordedTree({"c": {"c": Link("b/c"), "a": "", "b": Link(".")}}, {}, FileCache())], [("read", "/c/b/c")]
+    [RecordedTree({"c": {"c": Link("b/c"), "a": "", "b": Link(".")}}, {}, TreeCache())], [("read", "/c/b/c")]
 )
 @given(st.lists(recorded_machines, min_size=1, max_size=3), readings)
 @example(
-    [RecordedTree({"a": {}}, {}, FileCache()), RecordedTree({"a": ""}, {}, FileCache())],
+    [RecordedTree({"a": {}}, {}, TreeCache()), RecordedTree({"a": ""}, {}, TreeCache())],
     [("link", "/a"), ("read", "/a/a"), ("names", "/a")],
 )
 @example(

@@ -8,7 +8,7 @@ from typing import Any
 
 from nodeguard.bundle.anonymise import Anonymiser
 from nodeguard.bundle.manifest import Manifest
-from nodeguard.bundle.recorded_tree import FileCache, RecordedTree
+from nodeguard.bundle.recorded_tree import RecordedTree, TreeCache
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.failure import UnansweredError
 from nodeguard.model.instant import Instant
@@ -22,7 +22,7 @@ def open_writer(
     return BundleWriter(
         str(directory),
         MANIFEST,
-        (machine or RecordedTree({}, {}, FileCache())).link,
+        (machine or RecordedTree({}, {}, TreeCache())).link,
         anonymiser=anonymiser,
     )
 
