@@ -94,8 +94,7 @@ _SIGNALS = {
 
 
 def _matches(match: PlatformMatch, facts: dict[str, object]) -> bool:
-    fields = {name: getattr(match, name) for name in match.__struct_fields__}
-    required = {name: value for name, value in fields.items() if value not in {"", None}}
+    required = {name: value for name in match.__struct_fields__ if (value := getattr(match, name))}
     least, switches = required.pop("nvswitches", 0), facts["nvswitches"]
     enough = isinstance(switches, int) and switches >= least if least else True
     return enough and bool(required) and all(facts[name] == value for name, value in required.items())

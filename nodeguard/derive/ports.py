@@ -24,7 +24,12 @@ def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) ->
 
     were_up: 1 by target for ports that were up before.
     """
-    wanted = Once(lambda latest: _wanted_of_fabric(platform, latest))
+
+    @Once
+    def fabric(latest: LatestReadings) -> set[str]:
+        return fabric_ports(platform, latest) if platform is not None else set()
+
+    wanted = Once(lambda latest: _wanted_of_fabric(platform, latest, fabric(latest)))
 
     def expected(latest: LatestReadings, port: str) -> Values:
         if not is_network_port(latest, port):
@@ -44,7 +49,7 @@ def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) ->
         own, board = latest.get(port, "port.link_layer"), latest.get(port, "port.board")
         if platform is None or layer is None or own is None or board is None:
             return
-        ports = fabric_ports(platform, latest)
+        ports = fabric(latest)
         boards = {latest.get(other, "port.board") for other in ports}
         yield "port.wrong_layer", own != layer and board in boards and len(ports) < _wanted(platform)
 
@@ -109,15 +114,12 @@ def fabric_count_derivation(platform: Platform | None) -> Derivation:
     return Derivation(NODE, ("port.fabric_count",), count)
 
 
-def _wanted_of_fabric(platform: Platform | None, latest: LatestReadings) -> set[str]:
+def _wanted_of_fabric(platform: Platform | None, latest: LatestReadings, fabric: set[str]) -> set[str]:
     """Return the fabric ports that must be up: those that are, if they are enough, else all."""
-    if platform is None:
-        return set()
-    ports_of_fabric = fabric_ports(platform, latest)
-    if "port_devices" in platform.expect:
-        return ports_of_fabric
-    up = {port for port in ports_of_fabric if latest.get(port, "port.up")}
-    return up if len(up) >= _wanted(platform) else ports_of_fabric
+    if platform is None or "port_devices" in platform.expect:
+        return fabric
+    up = {port for port in fabric if latest.get(port, "port.up")}
+    return up if len(up) >= _wanted(platform) else fabric
 
 
 def fabric_ports(platform: Platform, latest: LatestReadings) -> set[str]:
