@@ -98,7 +98,9 @@ def used(fleet: Fleet) -> dict[str, float]:
         ]
         charges = [device.charge for device in (own, *devices) if device.charge]
         parts = WHOLE if own.charge else min(WHOLE, 105 * len(devices))
-        if not (node.unschedulable and not own.cordoned):
+        is_free = node.unschedulable and not own.cordoned
+        apart = " under a cordon" if is_free else ""
+        if not is_free:
             marks = {cause.mark for cause in own.causes}
             quarantined = WHOLE if "quarantine" in marks else min(WHOLE, 105 * len(devices))
             for key in ("fleet", f"rack {node.labels['rack']}"):
@@ -108,14 +110,14 @@ def used(fleet: Fleet) -> dict[str, float]:
             if "suspect" in marks:
                 add("suspect", WHOLE)
         for charge in charges:
-            add(f"standing {charge.check}", 1)
+            add(f"standing {charge.check}{apart}", 1)
             if now - charge.at < 600.0:
-                add(f"new {charge.check}", 1)
+                add(f"new {charge.check}{apart}", 1)
         # A node counts once, whatever its record lists.
         charged = {charge.check for charge in charges}
         recent = {past.check for past in own.past_charges if now - past.at < 600.0}
         for check in recent - charged:
-            add(f"new {check}", 1)
+            add(f"new {check}{apart}", 1)
     return found
 
 

@@ -84,7 +84,10 @@ class BudgetCount:
         self, node: Node, records: tuple[MarkRecord, ...], devices: Mapping[str, MarkRecord], now: float
     ) -> None:
         marks = {cause.mark for record in records for cause in record.causes}
-        if not (node.unschedulable and not any(record.cordoned for record in records)):
+        is_free = node.unschedulable and not any(record.cordoned for record in records)
+        # A check has a budget of its own for the nodes that operators cordoned.
+        apart = " under a cordon" if is_free else ""
+        if not is_free:
             suspect = _NODE if Mark.SUSPECT in marks else 0
             quarantined = _NODE if Mark.QUARANTINE in marks else min(_NODE, _GPU * len(devices))
             for group, _ in groups_of(node, self._policy):
@@ -99,15 +102,16 @@ class BudgetCount:
             if (charge := record.charge) is not None
         }
         for _, check in {(carrier, check) for carrier, check, _ in charges}:
-            self.used[f"active {check}"] += 1
+            self.used[f"active {check}{apart}"] += 1
         limit = self._policy.budget.check
         for check, at in {(check, at) for _, check, at in charges}:
             if now - at < limit.within:
-                self.used[f"new {check}"] += sum(1 for _, *charge in charges if charge == [check, at])
+                count = sum(1 for _, *charge in charges if charge == [check, at])
+                self.used[f"new {check}{apart}"] += count
         # A node counts once, whatever its record lists.
         past = {old.check for record in records for old in record.past_charges if now - old.at < limit.within}
         for check in past - {check for _, check, _ in charges}:
-            self.used[f"new {check}"] += 1
+            self.used[f"new {check}{apart}"] += 1
 
     def _set_limits(self, sizes: Counter[str], nodes: Iterable[Node]) -> None:
         policy, check = self._policy, self._policy.budget.check

@@ -140,10 +140,12 @@ class AdmissionState:
     def _refusal_of_unmarked_node(self, request: MarkRequest) -> BudgetRefusal | None:
         """Return the refusal for a node without marks: it is equal for many nodes, until the next grant."""
         placement, suspect = self._context.placements[request.uid], request.mark.kind.budget == SUSPECT
-        if request.check not in self._refusals:
-            self._refusals[request.check] = self.budgets.check_refusal(request.check, self._context.age)
-        spent = self._refusals[request.check]
-        if spent is not None or placement.cordoned_by_user:
+        free = placement.cordoned_by_user
+        key = request.check, free
+        if key not in self._refusals:
+            self._refusals[key] = self.budgets.check_refusal(request.check, self._context.age, free=free)
+        spent = self._refusals[key]
+        if spent is not None or free:
             return spent
         alike = placement.budgets, placement.gpus if request.device else 0, suspect
         if alike not in self._refusals:

@@ -70,9 +70,10 @@ class BudgetUsage:
         self._used: Counter[str] = Counter()
         self._quarantined: Counter[str] = Counter()
         self._suspects: Counter[str] = Counter()
-        self._active: Counter[str] = Counter()
-        self._recorded: Counter[str] = Counter()
-        self._new: dict[str, Counter[float]] = defaultdict(Counter)
+        # The budgets of checks, by check and `free`: cordoned nodes have budgets of their own.
+        self._active: Counter[tuple[str, bool]] = Counter()
+        self._recorded: Counter[tuple[str, bool]] = Counter()
+        self._new: dict[tuple[str, bool], Counter[float]] = defaultdict(Counter)
 
     def add_node(self, placement: NodePlacement, by: int = 1) -> None:
         """Add a node to its budgets, or remove it (by -1)."""
@@ -95,14 +96,15 @@ class BudgetUsage:
             if usage.suspect:
                 self._used[SUSPECT] += by * WHOLE
         for charge in usage.charges:
-            self._active[charge.check] += by
-            self._recorded[charge.check] += by * (charge.check in usage.recorded)
-            self._count(charge.check, charge.at, by)
+            check = charge.check, usage.free
+            self._active[check] += by
+            self._recorded[check] += by * (charge.check in usage.recorded)
+            self._count(check, charge.at, by)
         for past in usage.past:
-            self._count(past.check, past.at, by)
+            self._count((past.check, usage.free), past.at, by)
 
-    def _count(self, check: str, at: float, by: int) -> None:
-        times = self._new[check]
+    def _count(self, key: tuple[str, bool], at: float, by: int) -> None:
+        times = self._new[key]
         times[at] += by
         if not times[at]:
             del times[at]
@@ -114,28 +116,34 @@ class BudgetUsage:
         other._used, other._active = self._used.copy(), self._active.copy()
         other._recorded = self._recorded.copy()
         other._quarantined, other._suspects = self._quarantined.copy(), self._suspects.copy()
-        other._new = defaultdict(Counter, {check: times.copy() for check, times in self._new.items()})
+        other._new = defaultdict(Counter, {key: times.copy() for key, times in self._new.items()})
         return other
 
     def refusal(self, before: NodeUsage, after: NodeUsage, age: RecordedAge) -> BudgetRefusal | None:
         """Return the budget that refuses a change of a node's usage; None if all allow it."""
         new = after.charges[len(before.charges) :]
         for charge in new:
-            if refusal := self.check_refusal(charge.check, age):
+            if refusal := self.check_refusal(charge.check, age, free=after.free):
                 return refusal
         return self.nodes_refusal(before, after)
 
-    def check_refusal(self, check: str, age: RecordedAge) -> BudgetRefusal | None:
-        """Return the refusal of one more mark of a check; None if it is allowed."""
+    def check_refusal(self, check: str, age: RecordedAge, *, free: bool) -> BudgetRefusal | None:
+        """Return the refusal of one more mark of a check; None if it is allowed.
+
+        free: see NodeUsage. These nodes are counted apart: they keep no budget from others, and a false alarm
+        marks few of them.
+        """
         limit = check_limit(self.policy, check)
-        active = self._active[check] + sum(
-            count for other, count in self._recorded.items() if other != check and other not in self._checks
+        active = self._active[check, free] + sum(
+            count
+            for (other, is_free), count in self._recorded.items()
+            if is_free == free and other != check and other not in self._checks
         )
-        name = f"budget of check {check}"
+        name = f"budget of check {check}" + (" for cordoned nodes" if free else "")
         if active >= limit.active:
             return BudgetRefusal(name, active, limit.active, "active marks", check=check)
         # A record on a Node may have any time: one in the far future is not recent.
-        recent = sum(count for at, count in self._new[check].items() if age(at) < limit.within)
+        recent = sum(count for at, count in self._new[check, free].items() if age(at) < limit.within)
         if recent >= limit.new:
             return BudgetRefusal(
                 name, recent, limit.new, f"new marks in {format_duration(limit.within)}", check=check
@@ -193,8 +201,8 @@ class BudgetUsage:
         """
         for key in sorted(key for key, parts in self._used.items() if parts):
             yield self._row(key)
-        for check in sorted(check for check, count in self._active.items() if count):
-            yield f"check/{check}", self._active[check], check_limit(self.policy, check).active, 0.0
+        for check, free in sorted(key for key, count in self._active.items() if count and not key[1]):
+            yield f"check/{check}", self._active[check, free], check_limit(self.policy, check).active, 0.0
 
     def rows_of_node(self, placement: NodePlacement) -> Iterator[tuple[str, float, float, float]]:
         """Yield the budgets of a node as `rows` does, those without usage too."""
