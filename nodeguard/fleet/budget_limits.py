@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import ceil
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.model.policy import Budget
 
@@ -49,6 +50,16 @@ def group_limit(share: float, size: int, reserve: float = 0.0) -> GroupLimit:
     if nodes == 1:
         return GroupLimit(1, 1, separate=True)
     return GroupLimit(nodes, nodes - min(nodes - 1, ceil(reserve * nodes - _ROUNDING_ERROR)))
+
+
+# Share of a domain for fatal faults that the kernel log and another source confirm: these are no false alarm.
+# Beyond half of a domain, its shared hardware is the likelier cause, and an operator decides.
+CONFIRMED_SHARE = 0.5
+
+
+def confirmed_limit(limit: GroupLimit, size: int) -> GroupLimit:
+    """Return the limit of a domain of `size` nodes for the quarantine of a confirmed fault."""
+    return replace(limit, nodes=max(limit.nodes, whole_nodes(CONFIRMED_SHARE, size)))
 
 
 class FleetLimits(Struct, frozen=True):

@@ -370,9 +370,14 @@ class Invariants:
         for desired in plan.nodes:
             after[desired.uid] = (*records.get(desired.uid, ()), record_of(desired.state))
         nodes, wall = world.cluster.nodes, world.wall
-        before_count = BudgetCount(nodes, records, rules.values(), policy, wall)
+        confirmed = {
+            uid
+            for uid, report in self._aggregator.accepted.items()
+            if {"kmsg", "nvml"} <= {item.source for finding in report.findings for item in finding.evidence}
+        }
+        before_count = BudgetCount(nodes, records, rules.values(), policy, wall, confirmed)
         rules_after = {**rules, **{rule.name: rule for rule in plan.rules}}
-        after_count = BudgetCount(nodes, after, rules_after.values(), policy, wall)
+        after_count = BudgetCount(nodes, after, rules_after.values(), policy, wall, confirmed)
         excess = after_count.excess(before_count)
         require(not excess, "no budget is exceeded", excess)
         for invariant, excess in domain_budget_excess(records, after, nodes, policy.budget, wall):

@@ -29,7 +29,7 @@ _release = ReleaseTracker.release
 
 # By defect: the object, its attribute, and the replacement.
 MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "no budget of nodes": (BudgetUsage, "nodes_refusal", lambda *_: None),
+    "no budget of nodes": (BudgetUsage, "nodes_refusal", lambda *_, **__: None),
     "no budget of checks": (BudgetUsage, "check_refusal", lambda *_, **__: None),
     "no budget of domains": (domain_decision, "_nodes_refusal", lambda *_, **__: ""),
     "a hold on a node is ignored": (node_placement, "hold_on_node", lambda *_: None),

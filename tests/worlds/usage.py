@@ -6,7 +6,7 @@ The usage counts each pending write together with what is observed: any write ma
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import inf
 
@@ -64,8 +64,12 @@ class BudgetCount:
         rules: Iterable[DeviceRule],
         policy: Policy,
         now: float,
+        confirmed: Container[str] = (),
     ) -> None:
-        """records: all that may be on a Node after some of its writes, by uid. rules: likewise."""
+        """records: all that may be on a Node after some of its writes, by uid. rules: likewise. confirmed: uids
+        of nodes with a fault that the kernel log confirms.
+        """
+        self._confirmed = confirmed
         self.used: Counter[str] = Counter()
         self.limits: dict[str, float] = {}
         self._policy = policy
@@ -93,6 +97,9 @@ class BudgetCount:
             for group, _ in groups_of(node, self._policy):
                 self.used[f"{group} all"] += max(suspect, quarantined)
                 self.used[f"{group} quarantined"] += quarantined
+                if node.uid not in self._confirmed:
+                    self.used[f"{group} unconfirmed"] += max(suspect, quarantined)
+                    self.used[f"{group} unconfirmed quarantined"] += quarantined
                 self.used[f"{group} suspect"] += suspect
         # A node and each of its devices have one charge of a check, and another one while a write is pending.
         carriers = [(None, record) for record in records] + list(devices.items())
@@ -118,9 +125,13 @@ class BudgetCount:
         shares = {group: share for node in nodes for group, share in groups_of(node, policy)}
         for group, share in shares.items():
             limit = max(1, int(share * sizes[group] + 1e-9))
+            # Confirmed faults may use half of a domain.
+            most = max(limit, sizes[group] // 2) if "/" in group else limit
             # A limit of one node counts suspect and quarantined nodes separately, each with its own limit.
-            self.limits[f"{group} all"] = inf if limit == 1 else limit * _NODE
-            self.limits[f"{group} quarantined"] = limit * _NODE
+            self.limits[f"{group} all"] = inf if limit == 1 else most * _NODE
+            self.limits[f"{group} unconfirmed"] = inf if limit == 1 else limit * _NODE
+            self.limits[f"{group} quarantined"] = most * _NODE
+            self.limits[f"{group} unconfirmed quarantined"] = limit * _NODE
             self.limits[f"{group} suspect"] = limit * _NODE
         suspect = max(1, int(policy.budget.suspect * sizes["fleet"] + 1e-9)) * _NODE
         self.limits["fleet suspect"] = min(suspect, self.limits.get("fleet suspect", suspect))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nodeguard.config.amounts import format_share
-from nodeguard.fleet.budget_limits import fleet_limits
+from nodeguard.fleet.budget_limits import CONFIRMED_SHARE, fleet_limits
 from nodeguard.fleet.policy_rules import hold_on_check, mode_of
 from nodeguard.fleet.state.topology.topologies import is_pattern
 from nodeguard.fleet_api.text.phrases import count_noun
@@ -125,9 +125,10 @@ def _nodes(share: float, limit: int | None = None) -> str:
 def _budget(budget: Budget, count: int | None) -> str:
     """Return the budgets for marks of single nodes. count: see policy_view."""
     fleet, reserve, suspect = map(format_share, (budget.fleet, budget.reserve, budget.suspect))
+    confirmed = format_share(max(budget.domain, CONFIRMED_SHARE))
     rest = (
-        f"{format_share(budget.pool)} of a pool; {format_share(budget.domain)} of a domain; "
-        "at least 1 node each; "
+        f"{format_share(budget.pool)} of a pool; {format_share(budget.domain)} of a domain, {confirmed} with "
+        "confirmed fatal faults; at least 1 node each; "
         "where that is 1 node, 1 quarantined and 1 suspect"
     )
     if not count:

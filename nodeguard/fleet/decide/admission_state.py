@@ -94,7 +94,7 @@ class AdmissionState:
         if self.marks_of(request.uid) is _EMPTY and request.uid not in self.usage:
             return self._refusal_of_unmarked_node(request)
         before, after, _ = self._cost(request, self._context.now)
-        return self.budgets.refusal(before, after, self._context.age)
+        return self.budgets.refusal(before, after, self._context.age, confirmed=request.confirmed)
 
     def grant(self, request: MarkRequest, at: float) -> None:
         """Grant a request, and charge it. at: seconds since the epoch."""
@@ -147,11 +147,11 @@ class AdmissionState:
         spent = self._refusals[key]
         if spent is not None or free:
             return spent
-        alike = placement.budgets, placement.gpus if request.device else 0, suspect
+        alike = placement.budgets, placement.gpus if request.device else 0, suspect, request.confirmed
         if alike not in self._refusals:
             quarantined = frozenset() if suspect else frozenset({request.device})
             self._refusals[alike] = self.budgets.nodes_refusal(
-                NodeUsage(placement), NodeUsage(placement, quarantined, suspect)
+                NodeUsage(placement), NodeUsage(placement, quarantined, suspect), confirmed=request.confirmed
             )
         return self._refusals[alike]
 

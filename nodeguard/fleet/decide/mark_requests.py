@@ -9,6 +9,7 @@ from math import inf
 
 from msgspec import Struct
 
+from nodeguard.fleet.diagnosis.node_evidence import is_kernel_confirmed
 from nodeguard.fleet.state.device_index import FindDevice
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport, ReportedFault
@@ -29,9 +30,10 @@ class MarkRequest(Struct, frozen=True):
     """A mark that a finding asks for.
 
     fault_class: the value of the taint. since: seconds since the epoch at which the finding began.
-    confirmations: how many sources and checks report the same resource. device: the one GPU that the fault
-    concerns, where the cluster can keep work off that GPU only. shared: whether hardware that the node shares
-    with others may be the cause. injected: whether an operator injected the fault.
+    confirmations: how many sources and checks report the same resource. confirmed: whether the kernel log and
+    another source report it, and the mark is a quarantine. device: the one GPU that the fault concerns, where
+    the cluster can keep work off that GPU only. shared: whether hardware that the node shares with others may
+    be the cause. injected: whether an operator injected the fault.
     """
 
     uid: str
@@ -47,6 +49,7 @@ class MarkRequest(Struct, frozen=True):
     device: Device | None = None
     shared: bool = False
     injected: bool = False
+    confirmed: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -86,10 +89,12 @@ def requested_marks(
     placement: NodePlacement, report: LatestReport, find_device: FindDevice
 ) -> tuple[MarkRequest, ...]:
     """Return the marks that the findings of a node ask for. A finding that is not fresh asks for none."""
-    confirmations = _confirmations(report.findings)
+    by_resource: dict[str, list[ReportedFinding]] = defaultdict(list)
+    for finding in report.findings:
+        by_resource[resource(finding)].append(finding)
     return tuple(
         _request(
-            placement, fault, 1 if fault.injected else confirmations[resource(fault.finding)], find_device
+            placement, fault, () if fault.injected else by_resource[resource(fault.finding)], find_device
         )
         for fault in report.faults()
         if not no_request_reason(report, fault.finding, fault.began)
@@ -132,22 +137,24 @@ def unconfirmed_requests(placement: NodePlacement, report: LatestReport) -> tupl
 def _request(
     placement: NodePlacement,
     fault: ReportedFault,
-    confirmations: int = 1,
+    findings: Iterable[ReportedFinding] = (),
     find_device: FindDevice | None = None,
 ) -> MarkRequest:
-    active = fault.finding
+    """Return the request of a fault. findings: those of the same resource, which confirm each other."""
+    active, mark = fault.finding, MARK_OF_HEALTH[fault.finding.health]
     topologies = {path.removeprefix(DOMAIN).partition("/")[0] for path in placement.domains}
     return MarkRequest(
         uid=placement.uid,
         node=placement.name,
-        mark=MARK_OF_HEALTH[active.health],
+        mark=mark,
         check=active.check,
         target=active.target,
         fault_class=fault_class(active),
         since=fault.began,
         targets=active.targets,
         part=active.component,
-        confirmations=confirmations,
+        confirmations=len({reporter for finding in findings for reporter in _reporters(finding)}) or 1,
+        confirmed=mark == Mark.QUARANTINE and is_kernel_confirmed(*findings),
         device=None if find_device is None else _device(active, find_device),
         shared=any(topology in topologies for topology in active.topologies),
         injected=fault.injected,
@@ -167,13 +174,6 @@ def resource_of(target: str) -> str:
 def fault_class(active: ReportedFinding) -> str:
     """Return the fault class: the finding's family as a valid taint value."""
     return _INVALID.sub("-", active.family)[:_MAX_VALUE].strip("-_.") or "fault"
-
-
-def _confirmations(findings: Iterable[ReportedFinding]) -> dict[str, int]:
-    reporters: dict[str, set[str]] = defaultdict(set)
-    for active in findings:
-        reporters[resource(active)].update(_reporters(active))
-    return {name: len(of) for name, of in reporters.items()}
 
 
 def _reporters(active: ReportedFinding) -> Iterator[str]:

@@ -31,11 +31,11 @@ _TOGETHER = 600.0
 _KERNEL_LOG, _DERIVED = "kmsg", "derived"
 
 
-def is_kernel_confirmed(finding: ReportedFinding) -> bool:
-    """Return whether the kernel log and another source agree in a finding: the log has a line about the
+def is_kernel_confirmed(*findings: ReportedFinding) -> bool:
+    """Return whether the kernel log and another source agree in some findings: the log has a line about the
     fault, and a reading shows it too. Two readings may be the two parts of one condition.
     """
-    sources = {evidence.source for evidence in finding.evidence} - {_DERIVED}
+    sources = {evidence.source for finding in findings for evidence in finding.evidence} - {_DERIVED}
     return _KERNEL_LOG in sources and len(sources) > 1
 
 

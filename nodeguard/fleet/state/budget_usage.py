@@ -11,7 +11,13 @@ from collections.abc import Container, Iterator
 
 from msgspec import Struct
 
-from nodeguard.fleet.budget_limits import BudgetRefusal, GroupLimit, group_limit, whole_nodes
+from nodeguard.fleet.budget_limits import (
+    BudgetRefusal,
+    GroupLimit,
+    confirmed_limit,
+    group_limit,
+    whole_nodes,
+)
 from nodeguard.fleet.policy_rules import check_limit
 from nodeguard.fleet.state.node_placement import DOMAIN, FLEET, POOL, WHOLE, NodePlacement, gpu_parts
 from nodeguard.fleet.state.wall_clock import RecordedAge
@@ -119,13 +125,17 @@ class BudgetUsage:
         other._new = defaultdict(Counter, {key: times.copy() for key, times in self._new.items()})
         return other
 
-    def refusal(self, before: NodeUsage, after: NodeUsage, age: RecordedAge) -> BudgetRefusal | None:
-        """Return the budget that refuses a change of a node's usage; None if all allow it."""
+    def refusal(
+        self, before: NodeUsage, after: NodeUsage, age: RecordedAge, *, confirmed: bool = False
+    ) -> BudgetRefusal | None:
+        """Return the budget that refuses a change of a node's usage; None if all allow it. confirmed: see
+        nodes_refusal.
+        """
         new = after.charges[len(before.charges) :]
         for charge in new:
             if refusal := self.check_refusal(charge.check, age, free=after.free):
                 return refusal
-        return self.nodes_refusal(before, after)
+        return self.nodes_refusal(before, after, confirmed=confirmed)
 
     def check_refusal(self, check: str, age: RecordedAge, *, free: bool) -> BudgetRefusal | None:
         """Return the refusal of one more mark of a check; None if it is allowed.
@@ -150,12 +160,16 @@ class BudgetUsage:
             )
         return None
 
-    def nodes_refusal(self, before: NodeUsage, after: NodeUsage) -> BudgetRefusal | None:
+    def nodes_refusal(
+        self, before: NodeUsage, after: NodeUsage, *, confirmed: bool = False
+    ) -> BudgetRefusal | None:
         """Return the budget of nodes that refuses a change of a node's usage; None if all allow it.
 
         A second kind of mark on a marked node needs budget too. Exception: a quarantine of a suspect node,
         where the budget counts both together, as the node is counted already. A quarantine
         is refused if more nodes would then be quarantined than the limit allows.
+
+        confirmed: whether the change is the quarantine of a confirmed fault, see CONFIRMED_SHARE.
         """
         if after.free:
             return None
@@ -165,16 +179,22 @@ class BudgetUsage:
             return BudgetRefusal("suspect budget", self._used[SUSPECT] / WHOLE, limit, "nodes suspect")
         quarantined = after.quarantined_parts - before.quarantined_parts
         for key in after.placement.budgets:
-            if self._limit(key).separate:
-                refusal = self._separate_refusal(key, quarantined, suspect=suspect)
+            limits = self._limit(key)
+            if confirmed and key.startswith(DOMAIN):
+                limits = confirmed_limit(limits, self._sizes[key])
+            if limits.separate:
+                refusal = self._separate_refusal(key, limits, quarantined, suspect=suspect)
             else:
-                refusal = self._common_refusal(key, after.parts - before.parts, quarantined, suspect=suspect)
+                more = after.parts - before.parts
+                refusal = self._common_refusal(key, limits, more, quarantined, suspect=suspect)
             if refusal is not None:
                 return refusal
         return None
 
-    def _separate_refusal(self, key: str, quarantined: int, *, suspect: bool) -> BudgetRefusal | None:
-        limit, used = self._limit(key), self._quarantined[key]
+    def _separate_refusal(
+        self, key: str, limit: GroupLimit, quarantined: int, *, suspect: bool
+    ) -> BudgetRefusal | None:
+        used = self._quarantined[key]
         if suspect and self._suspects[key] + WHOLE > limit.suspect * WHOLE:
             return BudgetRefusal(_name(key), self._suspects[key] / WHOLE, limit.suspect, "nodes suspect")
         if quarantined > 0 and used + quarantined > limit.nodes * WHOLE:
@@ -182,9 +202,9 @@ class BudgetUsage:
         return None
 
     def _common_refusal(
-        self, key: str, more: int, quarantined: int, *, suspect: bool
+        self, key: str, limit: GroupLimit, more: int, quarantined: int, *, suspect: bool
     ) -> BudgetRefusal | None:
-        limit, used = self._limit(key), self._used[key]
+        used = self._used[key]
         # After an uncordon or with a smaller limit, more nodes may be marked than the limit allows.
         if quarantined > 0 and self._quarantined[key] + quarantined > limit.nodes * WHOLE:
             return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "nodes marked")

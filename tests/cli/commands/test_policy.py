@@ -42,8 +42,9 @@ def test_the_default_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert [" ".join(line.split()) for line in lines[3:]] == [
         "writes nothing on nodes: every check is a dry run",
         "budget 5% of all nodes, 20% of that for quarantine only; 5% suspect; 10%",
-        "of a pool; 25% of a domain; at least 1 node each; where that is",
-        "1 node, 1 quarantined and 1 suspect",
+        "of a pool; 25% of a domain, 50% with confirmed fatal faults; at",
+        "least 1 node each; where that is 1 node, 1 quarantined and 1",
+        "suspect",
         "each check 5 new in 10 min, 15 active",
         "domains dry run in every topology: nothing is written for a domain",
         "soak period 10 min after the check passes, longer each time up to 8 h",
