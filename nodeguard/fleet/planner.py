@@ -232,7 +232,7 @@ class Planner:
             self.state.placements,
             marks,
             self.state.usage,
-            self._forbids,
+            partial(self._forbids, now=now),
             now.wall,
             age,
             self._failed_writes.unwritable(now.mono),
@@ -341,9 +341,12 @@ class Planner:
         marks, forget, age = self.state.marks(uid), self.policy.soak.forget, self.state.clock.age
         return marks.is_marked or any(age(past.ended, now) < forget for past in marks.node.past_charges)
 
-    def _forbids(self, request: MarkRequest) -> Restraint | None:
-        placement = self.state.placements[request.uid]
-        return mark_restraint(request, placement, self.paused, self.policy, self.stale_agents, self.diagnosis)
+    def _forbids(self, request: MarkRequest, now: Instant) -> Restraint | None:
+        placement, policy = self.state.placements[request.uid], self.policy
+        withheld = self.domain_marks.withheld_message(request, now) if policy.marks.taint else ""
+        return mark_restraint(
+            request, placement, self.paused, policy, self.stale_agents, self.diagnosis, withheld
+        )
 
     def decision(self, uid: str) -> NodeDecision:
         """Return the decision about a node that is carried out, or being carried out, now."""

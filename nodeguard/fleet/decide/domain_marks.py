@@ -19,7 +19,12 @@ from nodeguard.fleet.decide.domain_decision import (
 from nodeguard.fleet.decide.mark_requests import MarkRequest, is_marked_for
 from nodeguard.fleet.decide.release import ReleasedMark, without_causes
 from nodeguard.fleet.decide.restored_diagnosis import RestoredDiagnosis, degraded_marks
-from nodeguard.fleet.diagnosis.results import BEFORE_FIRST_VOTE, clearing_message, degraded_message
+from nodeguard.fleet.diagnosis.results import (
+    BEFORE_FIRST_VOTE,
+    DegradedDomain,
+    clearing_message,
+    degraded_message,
+)
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
@@ -193,19 +198,48 @@ class DomainMarks:
         trusts_restored: whether a domain from before this start explains older findings, too: when its nodes
         began to fail is not certain. That sets fewer marks, but must not release any.
         """
-        diagnosis = self._votes.diagnosis
         for mark in marks:
             # The marks of parts stay while that of the domain that replaces them is withheld.
-            for degraded in diagnosis.degraded_domains.values():
-                if (
-                    degraded.has_mark(mark)
-                    and diagnosis.has_fault_class(check, degraded.fault_classes)
-                    and (
-                        since >= now.wall_of(degraded.began) - BEFORE_FIRST_VOTE
-                        or (trusts_restored and degraded.restored)
-                    )
+            for degraded in self._votes.diagnosis.degraded_domains.values():
+                if degraded.has_mark(mark) and self.explains(
+                    degraded, check, since, now, trusts_restored=trusts_restored
                 ):
                     return mark.domain
+        return ""
+
+    def explains(
+        self,
+        degraded: DegradedDomain,
+        check: str,
+        since: float,
+        now: Instant,
+        *,
+        trusts_restored: bool = True,
+    ) -> bool:
+        """Return whether a degraded domain explains a finding of a check on one of its nodes, since a time in
+        seconds since the epoch. trusts_restored: see `_covering_domain`.
+        """
+        is_since = since >= now.wall_of(degraded.began) - BEFORE_FIRST_VOTE
+        is_of_class = self._votes.diagnosis.has_fault_class(check, degraded.fault_classes)
+        return is_of_class and (is_since or (trusts_restored and degraded.restored))
+
+    def has_node(self, degraded: DegradedDomain, uid: str) -> bool:
+        """Return whether a node is in a degraded domain, or left it and still shows the fault."""
+        return uid in self._votes.domain_members.nodes(degraded.domain) or uid in degraded.moved
+
+    def withheld_message(self, request: MarkRequest, now: Instant) -> str:
+        """Return why a request is withheld with the mark of a domain that explains it; empty if it is not.
+        One by one, the nodes of a withheld domain would use up the budgets of other faults.
+        """
+        for decision in self.decisions.values():
+            degraded = decision.degraded
+            if (
+                decision.mark is None
+                and decision.state == IncidentState.WITHHELD
+                and self.has_node(degraded, request.uid)
+                and self.explains(degraded, request.check, request.since, now)
+            ):
+                return f"part of {degraded.domain}, which is degraded and withheld: {decision.reason}"
         return ""
 
     def is_retracted(self, cause: MarkCause, uid: str, now: Instant) -> bool:

@@ -1,6 +1,4 @@
-"""Restraints on new marks besides budgets: pause, hold, maintenance, suppressed check, job, stale agent.
-Pure.
-"""
+"""Restraints on new marks besides budgets: pause, hold, maintenance, diagnosis, stale agent. Pure."""
 
 from __future__ import annotations
 
@@ -22,6 +20,7 @@ RestraintKind = Literal[
     "check-hold",
     "suppressed-check",
     "bad-job-start",
+    "withheld-domain",
     "hold",
     "maintenance",
     "stale",
@@ -60,14 +59,19 @@ def mark_restraint(
     policy: Policy,
     agents: StaleAgents,
     diagnosis: Diagnosis,
+    withheld: str,
 ) -> Restraint | None:
-    """Return the reason that forbids the requested mark; None if it is allowed. placement: of its node."""
+    """Return the reason that forbids the requested mark; None if it is allowed. placement: of its node.
+    withheld: why it is withheld with the mark of its domain; empty if it is not.
+    """
     if reason := pause_reason(paused, policy):
         return Restraint("pause", reason)
     if hold := hold_on_check(policy, request.check):
         return Restraint("check-hold", f"hold on check {request.check}: {hold}")
     if restraint := _diagnosis_restraint(request.check, request.uid, diagnosis):
         return restraint
+    if withheld:
+        return Restraint("withheld-domain", withheld)
     if placement.hold:
         return Restraint("hold", f"hold on the node: {placement.hold}")
     if placement.maintenance:

@@ -18,7 +18,6 @@ from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.mark_requests import resource
 from nodeguard.fleet.decide.observed_marks import PlanObservation
 from nodeguard.fleet.diagnosis.results import (
-    BEFORE_FIRST_VOTE,
     CHECK,
     DegradedDomain,
     SuppressedCheck,
@@ -156,13 +155,9 @@ class SharedIncidents:
         diagnosis = self._votes.diagnosis
         if diagnosis.checks.suppression(check, uid):
             return shared_incident_name(f"{CHECK}{check}")
-        for domain, degraded in diagnosis.degraded_domains.items():
-            began = now.wall_of(degraded.began)
-            if (
-                (uid in self._votes.domain_members.nodes(domain) or uid in degraded.moved)
-                and diagnosis.has_fault_class(check, degraded.fault_classes)
-                and (degraded.restored or since >= began - BEFORE_FIRST_VOTE)
-            ):
+        for degraded in diagnosis.degraded_domains.values():
+            marks = self._domain_marks
+            if marks.has_node(degraded, uid) and marks.explains(degraded, check, since, now):
                 return shared_incident_name(degraded.name)
         job = diagnosis.jobs.explaining_job(check, uid)
         return shared_incident_name(job_resource(job)) if job else ""
