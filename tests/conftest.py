@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import shutil
@@ -56,6 +57,13 @@ _SHARED = {"shared_cluster": "cluster", "images": "kubelet"}
 
 def pytest_configure() -> None:
     keep_mounts()
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave the collected tests out of garbage collection: to look at 14,000 of them takes a third of a second."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
