@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from nodeguard.doctor.cluster_objects import ClusterNode, ClusterObjects, Workload
 from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, warning
 from nodeguard.doctor.neighbours import check_neighbours
-from nodeguard.fleet.state.topology.label_schemes import BUILT_IN
+from nodeguard.fleet.state.topology.label_schemes import BUILT_IN, is_placeholder
 from nodeguard.fleet_api.text.phrases import first_names
 from nodeguard.kube.action_object import ACTIONS_REMEDY
 from nodeguard.kube.incident_schema import (
@@ -105,6 +106,17 @@ def _labels(
     with_gpus = [node for node in nodes if node.gpus]
     if not with_gpus:
         return skipped("topology labels", "no node offers nvidia.com/gpu")
+    placeholders = Counter(
+        (key, node.labels[key])
+        for node in with_gpus
+        for key in sorted(topology_labels.intersection(node.labels))
+        if is_placeholder(node.labels[key])
+    )
+    if placeholders and not has_locations:
+        (key, value), count = placeholders.most_common(1)[0]
+        message = f"{count} of {len(with_gpus)} nodes with GPUs have the placeholder {value!r} in {key}"
+        remedy = "these nodes are in no failure domain of it: set the label to the location, or remove it"
+        return warning("topology labels", message, remedy)
     without = [node.name for node in with_gpus if topology_labels.isdisjoint(node.labels)]
     if not without:
         return passed("topology labels", f"all {len(with_gpus)} nodes with GPUs have one")

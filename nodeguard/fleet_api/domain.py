@@ -48,7 +48,7 @@ def _view(
     planner: Planner, name: str, domains: int, lacking: Mapping[tuple[str, str], MissingLabel]
 ) -> TopologyView:
     missing = tuple(
-        MissingLabelView(key, lack.nodes, lack.names[:_LACKING_NAMES])
+        MissingLabelView(key, lack.nodes, lack.names[:_LACKING_NAMES], lack.placeholders)
         for (topology, key), lack in lacking.items()
         if topology == name
     )

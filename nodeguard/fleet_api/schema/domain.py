@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -51,12 +52,13 @@ class MemberGroupView(Struct, frozen=True):
 
 class MissingLabelView(Struct, frozen=True):
     """Nodes without a domain in a topology. key: the missing label, or `places`. nodes: number; names: the
-    first few.
+    first few. placeholders: how many of them have each placeholder in it, such as `unknown`.
     """
 
     key: str
     nodes: int
     names: tuple[str, ...]
+    placeholders: Mapping[str, int] = {}
 
 
 class TopologyView(Struct, frozen=True):

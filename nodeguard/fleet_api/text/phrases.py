@@ -272,10 +272,12 @@ def topology_source(topology: TopologyView) -> str:
 
 
 def missing_label_text(missing: MissingLabelView) -> str:
-    """Return which nodes lack a label or a location."""
+    """Return which nodes lack a label or a location, and the placeholders in it."""
     key = "a location" if missing.key == PLACES else missing.key
     verb = "lacks" if missing.nodes == 1 else "lack"
-    return f"{count_noun(missing.nodes, 'node')} {verb} {key} ({names_text(missing.names, missing.nodes)})"
+    nodes, names = count_noun(missing.nodes, "node"), names_text(missing.names, missing.nodes)
+    placeholders = ", ".join(f"{value} on {count}" for value, count in missing.placeholders.items())
+    return f"{nodes} {verb} {key} ({names}{placeholders and f'; placeholders: {placeholders}'})"
 
 
 def suppressed_check_text(check: SuppressedCheckView) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from string import punctuation, whitespace
 
 from nodeguard.model.policy import TopologyLabels
 
@@ -16,6 +18,23 @@ _ENOUGH = 0.5
 _TOO_FEW = 0.4
 
 Labels = Mapping[str, str]
+
+# Values that inventories and installers write where they know no location, without signs around them.
+_PLACEHOLDERS = frozenset(
+    {"", "default", "n/a", "na", "nil", "none", "null", "tbd", "unassigned", "undefined", "unknown", "unset"}
+)
+
+
+@lru_cache(maxsize=65_536)
+def is_placeholder(value: str) -> bool:
+    """Return whether a value names no location: its nodes have nothing in common."""
+    return value.strip(punctuation + whitespace).lower() in _PLACEHOLDERS
+
+
+def location_value(labels: Labels, key: str) -> str:
+    """Return the value of a label; empty if it is missing or a placeholder."""
+    value = labels.get(key, "")
+    return "" if is_placeholder(value) else value
 
 
 class LabelScheme:
@@ -38,7 +57,7 @@ class LabelScheme:
         had last.
         """
         self._any += by
-        self.labelled_nodes += by * any(labels.get(key) for key in self.keys)
+        self.labelled_nodes += by * any(location_value(labels, key) for key in self.keys)
         for key in self.keys:
             if key in values:
                 self._having[key] += by
@@ -111,8 +130,9 @@ class SchemeSelection:
     def retained_keys(self, before: Labels, labels: Labels) -> Iterator[str]:
         """Yield the keys that a node has lost, if the other labels of their scheme are unchanged."""
         for scheme in self._schemes:
-            if all(before.get(key) in {None, value} for key in scheme.keys if (value := labels.get(key))):
-                yield from (key for key in scheme.keys if key in before and not labels.get(key))
+            values = {key: value for key in scheme.keys if (value := location_value(labels, key))}
+            if all(before.get(key) in {None, value} for key, value in values.items()):
+                yield from (key for key in scheme.keys if key in before and key not in values)
 
 
 # Coarsest first. Of two schemes with nearly as many nodes, the first is used.

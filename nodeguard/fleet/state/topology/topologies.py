@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from fnmatch import translate
 from heapq import nsmallest
 
 from msgspec import Struct
 
-from nodeguard.fleet.state.topology.label_schemes import BUILT_IN, Labels, LabelScheme, SchemeSelection
+from nodeguard.fleet.state.topology.label_schemes import (
+    BUILT_IN,
+    Labels,
+    LabelScheme,
+    SchemeSelection,
+    is_placeholder,
+    location_value,
+)
 from nodeguard.fleet.state.topology.members import path_prefixes
 from nodeguard.model.policy import NodeLocation, Policy, TopologyLabels
 
@@ -75,10 +83,13 @@ _NAMED = 20
 
 
 class MissingLabel(Struct, frozen=True):
-    """Nodes that lack a label of the others' paths: how many, and the first of their names."""
+    """Nodes that lack a label of the others' paths: how many, and the first of their names. placeholders: how
+    many of them have each placeholder in it.
+    """
 
     nodes: int
     names: tuple[str, ...]
+    placeholders: Mapping[str, int] = {}
 
 
 class _LabeledNode(Struct):
@@ -166,10 +177,26 @@ class Topologies:
 
     def missing_labels(self) -> Mapping[tuple[str, str], MissingLabel]:
         """Return the nodes that lack a label, by topology and key: they never had it, or had it once."""
-        return {
-            at: MissingLabel(len(uids), tuple(nsmallest(_NAMED, (self._nodes[uid].name for uid in uids))))
-            for at, uids in sorted(self._lacking.items())
-        }
+        missing = {}
+        for (topology, key), uids in sorted(self._lacking.items()):
+            nodes = [self._nodes[uid] for uid in uids]
+            names = tuple(nsmallest(_NAMED, (node.name for node in nodes)))
+            values = Counter(
+                self._location(topology, node.name)[1] if key == PLACES else node.labels.get(key, "")
+                for node in nodes
+            )
+            placeholders = {value: count for value, count in sorted(values.items()) if is_placeholder(value)}
+            placeholders.pop("", None)
+            missing[topology, key] = MissingLabel(len(uids), names, placeholders)
+        return missing
+
+    def _location(self, topology: str, node: str) -> tuple[str, str]:
+        """Return the path of a node by its location down to the first placeholder, and that; each empty for
+        none.
+        """
+        steps = self._locations.path(topology, node).split("/")
+        count = next((at for at, step in enumerate(steps) if at and is_placeholder(step)), len(steps))
+        return "/".join(steps[:count]), "/".join(steps[count : count + 1])
 
     def _begin(self) -> None:
         """Choose all schemes again, and place all nodes."""
@@ -205,7 +232,8 @@ class Topologies:
         )
 
     def _values(self, before: Labels, labels: Labels) -> Labels:
-        values = {key: labels[key] for key in self._keys.intersection(labels) if labels[key]}
+        present = self._keys.intersection(labels)
+        values = {key: value for key in present if (value := location_value(labels, key))}
         for choice in self._choices if before else ():
             values |= {key: before[key] for key in choice.retained_keys(before, labels)}
         return values
@@ -230,13 +258,13 @@ class Topologies:
         paths: list[str] = []
         lacks: list[tuple[str, str]] = []
         for topology in self._locations.topologies:
-            path = self._locations.path(topology, node.name)
+            path, placeholder = self._location(topology, node.name)
             paths += path_prefixes(path)
-            if not path:
+            if not path or placeholder:
                 lacks.append((topology, PLACES))
         for choice in self._choices:
             paths += path_prefixes(choice.path(node.values))
-            lacks += [(choice.topology, key) for key in choice.keys if not node.labels.get(key)]
+            lacks += [(choice.topology, key) for key in choice.keys if not location_value(node.labels, key)]
         node.paths = tuple(paths)
         self._set_lacks(uid, node, tuple(lacks))
 
