@@ -27,7 +27,7 @@ NodeShare = Annotated[float, Meta(gt=0.0, le=1.0)]
 class VoteTopology(Struct, frozen=True, forbid_unknown_fields=True):
     """A topology in which a fault class votes, and when a parent domain is preferred to its children.
 
-    share: minimum share of the parent's nodes that vote. child, votes: half of the children, or both of two,
+    share: minimum share of the parent's nodes that vote. child, votes: most of the children
     need at least this share and this number of voting nodes; in files `child_share` and `child_votes`.
     max_child_share: maximum share of the parent's votes that one child may have.
     """

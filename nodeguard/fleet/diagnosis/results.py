@@ -221,10 +221,14 @@ def fewest_nodes(share: float, size: int) -> int:
 
 
 def most_children(children: int) -> int:
-    """Return how many of the children of a domain make a fault one of the whole domain: half, or both of
-    two.
+    """Return how many of the children of a domain make a fault one of the whole domain: more than half, and
+    at least three if there are so many. Two of four or more that fail together explain all votes themselves.
     """
-    return ceil(children / 2) if children > 2 else 2
+    return children // 2 + 1 if children > _FEW else max(2, children)
+
+
+# A domain of so few children fails with all of them.
+_FEW = 3
 
 
 def fewest_children(children: int) -> int:
