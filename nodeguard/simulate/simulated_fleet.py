@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heappop, heappush
 from math import inf
 from random import Random
@@ -55,15 +55,20 @@ class SimulatedFleet:
         policy: Policy,
         observers: Sequence[Observer],
         chance: Random,
+        *,
+        make_planner: Callable[[Policy, Collection[str]], Planner] = Planner,
+        without_agents: Collection[int] = (),
     ) -> None:
+        """make_planner: from a policy and the checks. without_agents: nodes that never report."""
         self._checks = tuple(agents.agent.checks)
-        self.planner = Planner(policy, self._checks)
+        self._make_planner = make_planner
+        self.planner = make_planner(policy, self._checks)
         self._loop = PlanLoop(self.planner)
         self._nodes = list(topology.nodes)
         self._indexes = {node.key: index for index, node in enumerate(topology.nodes)}
         self._observers, self._chance = observers, chance
         self._reports: dict[int, tuple[float, Report]] = {}
-        self._lost_agents: set[int] = set()
+        self._lost_agents = set(without_agents)
         self._writes: dict[str, NodeDecision] = {}
         self._observed: dict[str, ObservedMarks] = {}
         self._jobs: dict[int, NodeJob] = {}
@@ -76,7 +81,8 @@ class SimulatedFleet:
         self._suppressed: set[str] = set()
         for index, node in enumerate(self._nodes):
             self.planner.update_node(node)
-            self._receive(index, 0.0)
+            if index not in self._lost_agents:
+                self._receive(index, 0.0)
 
     def run(self, events: Iterable[FleetEvent], until: float) -> None:
         """Process events, which are in the order of time, up to a time in seconds."""
@@ -106,7 +112,7 @@ class SimulatedFleet:
         """Replace the planner at a time, as after a kill of the aggregator: the new planner reads the Nodes
         and the recorded incidents, and all agents that run report to it again. Pending writes are lost.
         """
-        before, self.planner = self.planner, Planner(self.planner.policy, self._checks)
+        before, self.planner = self.planner, self._make_planner(self.planner.policy, self._checks)
         self._loop = PlanLoop(self.planner)
         for node in self._nodes:
             self.planner.update_node(node, self._observed.get(node.key))
@@ -136,12 +142,7 @@ class SimulatedFleet:
                 if event.node not in self._lost_agents:
                     self._receive(event.node, event.at)
             case "agent lost":
-                self._lost_agents.add(event.node)
-                last = event.at - self._chance.uniform(0.0, HEARTBEAT_SECONDS)
-                self.planner.record_heartbeat(self._nodes[event.node].key, self._now(last))
-                heappush(self._timeouts, (last + self.planner.policy.stale.after, _NO_NODE))
-                if event.is_node_down:
-                    heappush(self._timeouts, (event.at + _NOT_READY_SECONDS, event.node))
+                self._lose_agent(event, event.at - self._chance.uniform(0.0, HEARTBEAT_SECONDS))
             case "agent returns":
                 self._lost_agents.discard(event.node)
                 self._set_ready(event.node, event.at, ready=True)
@@ -150,6 +151,14 @@ class SimulatedFleet:
                 self._change_node(event.change)
             case "fault starts" | "fault ends" if event.fault is not None:
                 self._report_fault(event.fault, event.at, starts=event.kind == "fault starts")
+
+    def _lose_agent(self, event: FleetEvent, last: float) -> None:
+        """Stop the reports of a node. last: time of its last heartbeat."""
+        self._lost_agents.add(event.node)
+        self.planner.record_heartbeat(self._nodes[event.node].key, self._now(last))
+        heappush(self._timeouts, (last + self.planner.policy.stale.after, _NO_NODE))
+        if event.is_node_down:
+            heappush(self._timeouts, (event.at + _NOT_READY_SECONDS, event.node))
 
     def _report_fault(self, fault: Fault, at: float, *, starts: bool) -> None:
         """Report the start or the end of a fault to the observers. The job of its node is read soon."""

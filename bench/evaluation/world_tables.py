@@ -1,0 +1,209 @@
+"""The tables of an evaluation, in Markdown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from bench.evaluation.corners import worst_corners
+from bench.evaluation.figures import Share, bootstrap, share
+from bench.evaluation.fleets import SIZE_CLASSES
+from bench.evaluation.plants import KINDS
+from bench.evaluation.results import BEFORE, EpisodeResult
+from nodeguard.simulate.figures import poisson, quantile
+
+# The cost of an hour in which a healthy node is kept out of service, and of one in which a faulty node is in
+# service: either node does no work then.
+HEALTHY_OUT, FAULTY_IN = 1.0, 1.0
+
+_HOURS_OF_DAY = 24.0
+
+# Corners that are listed.
+_CORNERS = 5
+
+
+class Cell(Struct, frozen=True, kw_only=True):
+    """The figures of some episodes.
+
+    recall: causes that were named; precision: named causes of all that were named or wrong domains; for
+    episodes without a cause, the episodes without a wrong domain. p50, p95: seconds until a cause was named.
+    healthy_out, faulty_in, cost: node-hours of an episode. suppressed: mean number of checks that are
+    suppressed wrongly.
+    """
+
+    episodes: int
+    recall: Share
+    precision: Share
+    p50: float | None
+    p95: float | None
+    healthy_out: float
+    faulty_in: float
+    cost: float
+    suppressed: float
+
+
+def cell(results: Sequence[EpisodeResult]) -> Cell:
+    """Return the figures of some episodes. The intervals take each episode as one trial."""
+    scores = [result.score for result in results]
+    with_cause = [score for score in scores if score.named]
+    causes = sum(len(score.named) for score in with_cause)
+    seconds = [at for score in scores for at in score.named if at is not None]
+    named, wrong = len(seconds), sum(len(score.wrong) for score in scores)
+    count = max(1, len(scores))
+    healthy_out = sum(score.healthy_out for score in scores) / count
+    faulty_in = sum(score.faulty_in for score in scores) / count
+    if with_cause:
+        precision = _share_of_episodes(named, named + wrong, len(with_cause))
+    else:
+        precision = share(sum(not score.wrong for score in scores), len(scores))
+    return Cell(
+        episodes=len(scores),
+        recall=_share_of_episodes(named, causes, len(with_cause)),
+        precision=precision,
+        p50=quantile(seconds, 0.5),
+        p95=quantile(seconds, 0.95),
+        healthy_out=healthy_out,
+        faulty_in=faulty_in,
+        cost=HEALTHY_OUT * healthy_out + FAULTY_IN * faulty_in,
+        suppressed=sum(score.suppressed for score in scores)
+        / max(1e-9, sum(score.hours for score in scores)),
+    )
+
+
+def _share_of_episodes(hits: int, of: int, episodes: int) -> Share:
+    """Return a share with the interval of so many independent trials: causes of one episode are not."""
+    if not of:
+        return share(0, 0)
+    trials = min(of, episodes)
+    interval = share(round(hits / of * trials), trials)
+    return Share(hits, of, min(interval.low, hits / of), max(interval.high, hits / of))
+
+
+def tables(results: Iterable[EpisodeResult], *, is_short: bool = False) -> Iterator[str]:
+    """Yield the lines of all tables, for each rule; is_short: only of that of all kinds together."""
+    rows = list(results)
+    for rule in dict.fromkeys(result.rule for result in rows):
+        own = [result for result in rows if result.rule == rule]
+        yield f"## Rule `{rule}`, seeds {min(_seeds(own))} to {max(_seeds(own))}"
+        yield ""
+        yield from _sizes(own)
+        if is_short:
+            continue
+        for size_class in _size_classes(own):
+            yield ""
+            yield from _kinds(size_class, [result for result in own if result.size_class == size_class])
+        yield ""
+        yield from _corners([result for result in own if result.kind != BEFORE])
+
+
+def _seeds(results: Iterable[EpisodeResult]) -> set[int]:
+    return {result.seed for result in results}
+
+
+def _size_classes(results: Sequence[EpisodeResult]) -> list[int]:
+    return [size for size in SIZE_CLASSES if any(result.size_class == size for result in results)]
+
+
+def _sizes(results: Sequence[EpisodeResult]) -> Iterator[str]:
+    """Yield the table of all kinds together, by size: with the kinds of the lowest recall and precision."""
+    yield from _head(
+        "nodes", "episodes", "recall", "worst kind", "precision", "worst kind", "cost, node-hours",
+        "false domains a day", "their nodes a day", "checks suppressed wrongly",
+    )  # fmt: skip
+    for size_class in (*_size_classes(results), 0):
+        of_size = [result for result in results if size_class in {0, result.size_class}]
+        episodes = [result for result in of_size if result.kind != BEFORE]
+        usual = [result for result in of_size if result.kind in {BEFORE, "nothing"}]
+        by_kind = {kind: cell(rows) for kind in KINDS if (rows := _of_kind(episodes, kind))}
+        recalls = {kind: row.recall for kind, row in by_kind.items() if row.recall.of}
+        together = cell(episodes)
+        yield _row(
+            f"{SIZE_CLASSES[size_class][0]:,} to {SIZE_CLASSES[size_class][1]:,}" if size_class else "all",
+            f"{len(episodes):,}",
+            _share(together.recall),
+            _worst(recalls),
+            _share(together.precision),
+            _worst({kind: row.precision for kind, row in by_kind.items()}),
+            f"{together.cost:.1f}",
+            *_false_domains(usual),
+        )
+
+
+def _of_kind(results: Iterable[EpisodeResult], kind: str) -> list[EpisodeResult]:
+    return [result for result in results if result.kind == kind]
+
+
+def _worst(shares: dict[str, Share]) -> str:
+    """Return the kind with the lowest share."""
+    if not shares:
+        return "-"
+    kind = min(shares, key=lambda kind: shares[kind].hits / max(1, shares[kind].of))
+    return f"{kind} {_share(shares[kind])}"
+
+
+def _false_domains(usual: Sequence[EpisodeResult]) -> tuple[str, str, str]:
+    """Return the false domains of a fleet in a day of usual operation, their nodes, and the mean number of
+    checks that are suppressed.
+    """
+    hours = sum(result.score.hours for result in usual)
+    if not hours:
+        return "-", "-", "-"
+    days, wrong = hours / _HOURS_OF_DAY, [len(result.score.wrong) for result in usual]
+    low, high = (end * len(usual) / days for end in bootstrap(wrong))
+    if not sum(wrong):
+        high = poisson(0)[1] / days
+    nodes = sum(domain.nodes for result in usual for domain in result.score.wrong) / days
+    suppressed = sum(result.score.suppressed for result in usual) / hours
+    return f"{sum(wrong) / days:.2f} [{low:.2f}, {high:.2f}]", f"{nodes:.1f}", f"{suppressed:.3f}"
+
+
+def _kinds(size_class: int, results: Sequence[EpisodeResult]) -> Iterator[str]:
+    """Yield the table of one size class, by kind."""
+    low, high = SIZE_CLASSES[size_class]
+    yield f"### {low:,} to {high:,} nodes"
+    yield ""
+    yield from _head(
+        "cause", "episodes", "recall", "precision", "named after, 50% / 95%", "healthy out, node-hours",
+        "faulty in service, node-hours", "checks suppressed wrongly",
+    )  # fmt: skip
+    for kind in KINDS:
+        rows = _of_kind(results, kind)
+        if rows:
+            figures = cell(rows)
+            yield _row(
+                kind,
+                str(figures.episodes),
+                _share(figures.recall),
+                _share(figures.precision),
+                f"{_seconds(figures.p50)} / {_seconds(figures.p95)}" if figures.p50 is not None else "-",
+                f"{figures.healthy_out:.1f}",
+                f"{figures.faulty_in:.1f}",
+                f"{figures.suppressed:.3f}",
+            )
+
+
+def _corners(results: Sequence[EpisodeResult]) -> Iterator[str]:
+    """Yield the table of the worst corners."""
+    corners = worst_corners(results, _CORNERS)
+    if corners:
+        yield from _head("worst corners", "episodes", "each cause named, and nothing else")
+        for corner in corners:
+            yield _row("; ".join(corner.conditions), str(corner.success.of), _share(corner.success))
+
+
+def _head(*titles: str) -> Iterator[str]:
+    yield _row(*titles)
+    yield f"|{'---|' * len(titles)}"
+
+
+def _row(*values: str) -> str:
+    return f"| {' | '.join(values)} |"
+
+
+def _share(part: Share) -> str:
+    return f"{part.hits / part.of:.2f} [{part.low:.2f}, {part.high:.2f}]" if part.of else "-"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f} s"
