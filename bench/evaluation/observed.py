@@ -10,7 +10,7 @@ from random import Random
 from msgspec import Struct
 
 from bench.evaluation.symptoms import SILENT_CHECK, Firing, firings, symptom_of
-from bench.evaluation.world import Background, Delay, NodeFault, Plant, Vote
+from bench.evaluation.world import Background, Delay, NodeChange, NodeFault, Plant, Vote
 
 # Seconds between two evaluations of an agent, between two heartbeats, and without one until it is stale.
 # Source: the defaults of the agent and of the policy.
@@ -33,6 +33,19 @@ class Absence(Struct, frozen=True):
     start: float
     end: float
     is_down: bool
+
+
+def operator_changes(background: Background, plant: Plant) -> Iterator[NodeChange]:
+    """Yield the changes of Nodes by operators, by time: a node is schedulable again when no work needs it."""
+    holds: dict[int, list[str]] = defaultdict(list)
+    changes = (*background.changes, *plant.changes)
+    for change in sorted(changes, key=lambda change: (change.at, change.node)):
+        reasons = holds[change.node]
+        if change.unschedulable:
+            reasons.append(change.maintenance)
+        elif reasons:
+            reasons.pop()
+        yield NodeChange(change.at, change.node, bool(reasons), max(reasons, default=""))
 
 
 class Observations(Struct, frozen=True):

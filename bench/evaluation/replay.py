@@ -10,7 +10,7 @@ from random import Random
 
 from msgspec import Struct
 
-from bench.evaluation.observed import NodeReport, Observations, observations
+from bench.evaluation.observed import NodeReport, Observations, observations, operator_changes
 from bench.evaluation.report_book import ReportBook
 from bench.evaluation.symptoms import Firing
 from bench.evaluation.world import Background, JobStart, Plant, VersionChange
@@ -122,7 +122,7 @@ class WorldFleet(SimulatedFleet):
                 change.node,
                 change=NodeChange(change.at, change.node, change.unschedulable, change.maintenance),
             )
-            for change in (*background.changes, *plant.changes)
+            for change in operator_changes(background, plant)
         ]
         return sorted(events, key=lambda event: (event.at, event.node, event.kind))
 

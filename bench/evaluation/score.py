@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from bench.evaluation.observed import operator_changes
 from bench.evaluation.replay import Span
 from bench.evaluation.spans import Spans, seconds, subtract, union
 from bench.evaluation.symptoms import symptom_of
@@ -134,7 +135,7 @@ def _capacity(
     faults = (*background.faults, *plant.faults)
     faulty = _by_node((fault.node, fault.onset, fault.end) for fault in faults if fault.is_real)
     down = _by_node(_down(faults))
-    out = _by_node(_cordoned((*background.changes, *plant.changes), end))
+    out = _by_node(_cordoned(operator_changes(background, plant), end))
     marks = _by_node(marked)
     shared = [
         (frozenset(cause.members), (cause.start, cause.end))
@@ -176,7 +177,7 @@ def _down(faults: Iterable[NodeFault]) -> Iterable[tuple[int, float, float]]:
 
 def _cordoned(changes: Iterable[NodeChange], end: float) -> Iterable[tuple[int, float, float]]:
     since: dict[int, float] = {}
-    for change in sorted(changes, key=lambda change: change.at):
+    for change in changes:
         if change.unschedulable:
             since.setdefault(change.node, change.at)
         elif change.node in since:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from bench.evaluation.draw import draw_world, plant_cause
 from bench.evaluation.fleets import SIZE_CLASSES
-from bench.evaluation.observed import observations
+from bench.evaluation.observed import observations, operator_changes
 from bench.evaluation.plants import KINDS
-from bench.evaluation.world import Plant
+from bench.evaluation.world import NodeChange, Plant
 
 
 def test_equal_seeds_give_equal_worlds() -> None:
@@ -50,3 +51,18 @@ def test_votes_are_in_the_order_of_their_reports() -> None:
     votes = draw_world("leaf dead", 800, 2).votes
     assert list(votes) == sorted(votes, key=lambda vote: (vote.reported, vote.node, vote.check))
     assert all(vote.onset <= vote.reported for vote in votes)
+
+
+def test_a_cordon_lasts_until_the_last_work_ends() -> None:
+    world = draw_world("nothing", 64, 1)
+    background = structs.replace(
+        world.background,
+        changes=(
+            NodeChange(0.0, 3, unschedulable=True),
+            NodeChange(10.0, 3, unschedulable=True, maintenance="switch"),
+            NodeChange(20.0, 3, unschedulable=False),
+        ),
+    )
+    plant = Plant(kind="test", changes=(NodeChange(30.0, 3, unschedulable=False),))
+    states = [(change.unschedulable, change.maintenance) for change in operator_changes(background, plant)]
+    assert states == [(True, ""), (True, "switch"), (True, ""), (False, "")]
