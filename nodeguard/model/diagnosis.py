@@ -65,10 +65,11 @@ class FaultClass(Struct, frozen=True, forbid_unknown_fields=True):
     windows: seconds within which votes count together. share: minimum share of a domain's nodes. daily_rate:
     onsets of one node a day, until the fleet's own rate is known. weak: whether a small share of many nodes
     is only diagnosed after a delay. lasting: whether the fault lasts until it is fixed, so that the domain
-    stays degraded as long as its nodes show it. phrase: what the voting nodes do, as in `14 of 16 nodes lost
-    a link`. job_start_checks: checks of events that the start of a job may cause, too. action: on the nodes
-    of a degraded domain; `none` where their repair does not help. guidance: None if a class of a site has
-    none.
+    stays degraded as long as its nodes show it. normal_operation: whether nodes without a fault show it, too:
+    then `daily_rate` is also usual of checks that ask for a mark. phrase: what the voting nodes do, as in `14
+    of 16 nodes lost a link`. job_start_checks: checks of events that the start of a job may cause, too.
+    action: on the nodes of a degraded domain; `none` where their repair does not help. guidance: None if a
+    class of a site has none.
     """
 
     name: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*\Z", max_length=63)]
@@ -80,6 +81,7 @@ class FaultClass(Struct, frozen=True, forbid_unknown_fields=True):
     daily_rate: Annotated[float, Meta(gt=0.0, le=1_000.0)] = 0.01
     weak: bool = False
     lasting: bool = False
+    normal_operation: bool = False
     job_start_checks: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
     action: Action = Action.NONE
     guidance: Guidance | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Set
+from math import inf
 from typing import NamedTuple
 
 from nodeguard.fleet.diagnosis.significance import OnsetRate, poisson_limit
@@ -45,6 +46,7 @@ class CheckFirings:
         self._longest = max(rule.suppression.windows)
         self._unconfirmed: dict[tuple[float, str], None] = {}  # recent onsets: time and node
         self._rate = OnsetRate()
+        self._complete_since = -inf  # no earlier onset is remembered
 
     def record(self, uid: str, at: float, *, observed: bool = True) -> None:
         """Record that the check fires on a node. observed: see `unobserved`."""
@@ -74,6 +76,7 @@ class CheckFirings:
     def take_over(self, other: CheckFirings) -> None:
         """Continue with the usual rate of other firings of this check. Those that are active begin again."""
         self._rate = other._rate
+        self._complete_since = other._complete_since
         self._unconfirmed = {(at, uid): None for at, uid in other._unconfirmed if uid not in other.active}
 
     def forget_onset(self, uid: str) -> None:
@@ -81,22 +84,29 @@ class CheckFirings:
         self._unconfirmed.pop((self.latest.pop(uid, 0.0), uid), None)
         self.unobserved.discard(uid)
 
-    def forget_onsets(self, is_over: Callable[[str, float], bool] = lambda *_: True) -> list[str]:
-        """Forget onsets, also earlier ones of a node. The usual rate stays, and the nodes on which it fires.
+    def forget_onsets(self, until: float, is_over: Callable[[str], bool] = lambda _: True) -> list[str]:
+        """Forget onsets up to a time, also earlier ones of a node. The usual rate stays, and the nodes on
+        which it fires: neither these onsets nor this time count for it.
 
-        is_over: returns whether the onset of a node is one of them; by default all are. Returns the nodes
+        is_over: returns whether the onsets of a node are among them; by default all are. Returns the nodes
         without any onset now.
         """
-        self._unconfirmed = {(at, uid): None for at, uid in self._unconfirmed if not is_over(uid, at)}
-        over = [uid for uid, at in self.latest.items() if is_over(uid, at)]
+        self._complete_since = max(until, self._complete_since)
+        self._rate.skip(until + self._longest)
+        self._unconfirmed = {
+            (at, uid): None for at, uid in self._unconfirmed if at > until or not is_over(uid)
+        }
+        over = [uid for uid, at in self.latest.items() if at <= until and is_over(uid)]
         for uid in over:
             self.forget_onset(uid)
         return over
 
     def forget(self, began: float, now: float, *, learns: bool) -> None:
-        """Forget onsets that are too old. learns: whether the unconfirmed ones count towards the usual rate.
-        began: when the diagnosis started.
+        """Forget onsets that are too old. learns: whether the unconfirmed ones, and the time, count towards
+        the usual rate. began: when the diagnosis started.
         """
+        if not learns:
+            self._rate.skip(max(now, began + self._longest))
         while self._unconfirmed:
             at, uid = next(iter(self._unconfirmed))
             if at >= now - self._longest:
@@ -123,9 +133,10 @@ class CheckFirings:
         """Return on how many nodes it may fire within a window by chance, from the earlier rate of
         unconfirmed onsets: faults with a proof do not hide false alarms.
         """
-        observed = min(now - before.began, self._longest) - window
+        since = max(before.began, self._complete_since)
+        observed = min(now - since, self._longest) - window
         self._rate.begin(before.began + self._longest)
-        earlier = sum(1 for at, _ in self._unconfirmed if before.began <= at <= now - window)
+        earlier = sum(1 for at, _ in self._unconfirmed if since <= at <= now - window)
         onsets = earlier, max(0.0, observed)
         daily_onsets = self._rule.suppression.usual_daily_onsets
         rate = self._rate.per_node(1, now, max(before.usual, daily_onsets) / _DAY, onsets)

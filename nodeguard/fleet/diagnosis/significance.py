@@ -75,6 +75,10 @@ class OnsetRate:
         if self._at is None:
             self._at = at
 
+    def skip(self, until: float) -> None:
+        """Leave out the time until then, with its onsets."""
+        self._at = until if self._at is None else max(self._at, until)
+
     def count(self, now: float) -> None:
         """Count an onset. now: seconds of a clock that never jumps."""
         self._pass(now)

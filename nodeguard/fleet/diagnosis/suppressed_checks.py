@@ -328,7 +328,7 @@ class SuppressedChecks:
         active = set(active)
         if firings is not None:
             active -= firings.kernel_confirmed | self._caused(suppressed.check)
-            firings.forget_onsets()
+            firings.forget_onsets(now)
             firings.kernel_confirmed &= firings.active
         self._remaining[suppressed.check] = active if scope is None else active & scope
         self.suppressed[suppressed.check] = replace(suppressed, confined_at=now, recovering_since=None)

@@ -152,7 +152,7 @@ class VoteIndex:
         firings = self.firings.get(check)
         if firings is None:
             return
-        ended = firings.forget_onsets(lambda uid, onset: onset <= at and self._is_in(uid, domain))
+        ended = firings.forget_onsets(at, lambda uid: self._is_in(uid, domain))
         self.withdraw(check, ended, counts)
 
     def explained_by_ended_domains(self, check: str) -> set[str]:
@@ -229,11 +229,11 @@ class VoteIndex:
 
     def usual_rate(self, check: str) -> float:
         """Return the prior rate of a check's unconfirmed onsets: of one node a day."""
+        classes = [votes.vote_class for votes in self.classes_of(check).values()]
         if not self.only_warns(check):
-            return _FAULT_RATE
-        return max(
-            (votes.vote_class.daily_rate for votes in self.classes_of(check).values()), default=_WARNING_RATE
-        )
+            rates = (item.daily_rate for item in classes if item.normal_operation)
+            return max(rates, default=_FAULT_RATE)
+        return max((item.daily_rate for item in classes), default=_WARNING_RATE)
 
     def active_nodes(self, fault_class: str, suppressed: Container[str] = ()) -> set[str]:
         """Return the nodes that show a fault class now, by checks that are not suppressed."""
