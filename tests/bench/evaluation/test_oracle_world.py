@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from bench.evaluation.draw import draw_world
+from bench.evaluation.oracle import DECIDED, NO_CAUSE
+from bench.evaluation.oracle_world import WorldOracle
+
+SIZE_CLASS, SEED = 64, 3
+
+
+@cache
+def oracle(kind: str) -> WorldOracle:
+    return WorldOracle(draw_world(kind, SIZE_CLASS, SEED))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["leaf dead", "two leaves of a pod", "power feed", "NVLink domain", "observer partition", "version"],
+)
+def test_a_clear_cause_is_decided(kind: str) -> None:
+    assert oracle(kind).decides(0, 1800.0)
+
+
+@pytest.mark.parametrize("kind", ["leaf dead", "version"])
+def test_no_cause_is_decided_before_it_shows(kind: str) -> None:
+    assert not oracle(kind).decides(0, 5.0)
+
+
+@pytest.mark.parametrize("kind", ["nothing", "maintenance and restart"])
+def test_a_fleet_without_a_cause(kind: str) -> None:
+    world = draw_world(kind, SIZE_CLASS, SEED)
+    assert WorldOracle(world).posterior(world.background.until).of(NO_CAUSE) >= DECIDED
+
+
+def test_causes_that_begin_one_after_another_are_decided_one_by_one() -> None:
+    targets = oracle("switch firmware").targets
+    assert [len(target.causes) for target in targets] == [1] * len(targets)
+    assert all(target.others for target in targets)
+
+
+def test_the_oracle_gives_the_same_answer_in_any_order() -> None:
+    world = draw_world("leaf partial", SIZE_CLASS, SEED)
+    until = world.plant.start + 600.0
+    first = WorldOracle(world).posterior(until)
+    assert oracle("pod degraded").decides(0, 600.0) in {True, False}
+    assert WorldOracle(world).posterior(until) == first
