@@ -18,6 +18,8 @@ class _Selector(selectors.SelectSelector):
         self.now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout == 0.0:  # callbacks are ready: no need to look for more
+            return []
         events = super().select(0.0)
         if not events:
             assert timeout is not None, "nothing will happen any more"
