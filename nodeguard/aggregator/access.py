@@ -31,6 +31,7 @@ from nodeguard.aggregator.identity.insecure import InsecureAuthenticator, NotLoo
 from nodeguard.aggregator.identity.signing_keys import SigningKeyring, fetch_keys
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
+from nodeguard.aggregator.metrics import AggregatorMetrics
 from nodeguard.aggregator.options import AGENT_ACCOUNT, AggregatorOptions
 from nodeguard.executors.kube.cluster import ObservedCluster
 from nodeguard.kube.client import ApiClient, ApiError
@@ -102,7 +103,11 @@ def _lock_state(directory: str, stack: AsyncExitStack) -> None:
 
 
 async def kubernetes_access(
-    options: AggregatorOptions, fleet: FleetView, inputs: FleetInputs, cluster: ObservedCluster
+    options: AggregatorOptions,
+    fleet: FleetView,
+    inputs: FleetInputs,
+    cluster: ObservedCluster,
+    metrics: AggregatorMetrics,
 ) -> Access:
     """Return the access in Kubernetes: by service account tokens. Raises StartError."""
     try:
@@ -110,9 +115,15 @@ async def kubernetes_access(
     except ApiError as error:
         raise StartError(f"{error}; to run without Kubernetes, add --standalone") from None
     backend = KubernetesBackend(
-        api, options.namespace, options.pod, fleet, inputs, cluster, read_jobs=options.read_jobs
+        api,
+        options.namespace,
+        options.pod,
+        fleet,
+        inputs,
+        cluster,
+        on_written=metrics.marks_written,
     )
-    backend.begin()
+    backend.begin(read_jobs=options.read_jobs)
     requirements = TokenRequirements(frozenset({f"{options.namespace}:{AGENT_ACCOUNT}"}))
     keyring = SigningKeyring(partial(fetch_keys, api))
     try:

@@ -29,6 +29,7 @@ from nodeguard.aggregator.listeners import (
     serve_operators,
     service_state,
 )
+from nodeguard.aggregator.metrics import AggregatorMetrics
 from nodeguard.aggregator.notifications.settings import read_notifications
 from nodeguard.aggregator.notifications.webhooks import Webhooks
 from nodeguard.aggregator.options import AggregatorOptions
@@ -69,13 +70,14 @@ class AggregatorApp:
         cluster = None if options.standalone else ObservedCluster()
         carries = None if cluster is None else cluster.carries
         planner = Planner(_initial_policy(policy, catalogue), checks, granted, topologies, carries)
+        metrics = AggregatorMetrics(planner)
         wake, wake_actions = asyncio.Event(), asyncio.Event()
         outbox = InstructionOutbox(wake_actions.set)
         inputs = FleetInputs(planner, wake.set, wake_actions=wake_actions.set)
         if cluster is None:
             access = await standalone_access(options, planner, inputs, stack)
         else:
-            access = await kubernetes_access(options, planner, inputs, cluster)
+            access = await kubernetes_access(options, planner, inputs, cluster, metrics)
         backend, certificate = access.backend, access.certificate
         stack.push_async_callback(backend.close)
 
@@ -84,7 +86,13 @@ class AggregatorApp:
 
         history = _history(options, planner, inputs, decisions, stack)
         handler = ReportHandler(
-            planner, inputs, outbox, current_instant, backend.node_reported, history, topologies
+            planner,
+            inputs,
+            outbox,
+            current_instant,
+            backend.node_reported,
+            history,
+            on_detected=metrics.finding_detected,
         )
 
         def reload(now: Instant) -> None:
@@ -100,10 +108,12 @@ class AggregatorApp:
             handler,
             certificate.context if certificate is not None else lambda: None,
             IngestLimits(connections=capacity.connections),
+            on_refused=handler.message_refused,
+            on_handled=metrics.message_handled,
         )
-        ingest.endpoint.on_refused = handler.message_refused
         webhooks = _webhooks(options, service)
-        await serve_monitoring(options, service, ingest, policy, webhooks, certificate, stack)
+        metrics.observe(service, ingest, policy, current_instant, webhooks, certificate)
+        await serve_monitoring(options, metrics, service, stack)
         state = service_state(service, decisions, policy, webhooks)
         await serve_operators(options, service, state, catalogue, stack)
         work = [*access.work, service.run(), actions.run(wake_actions)]

@@ -44,11 +44,8 @@ _LISTEN_RETRY = 5.0
 
 async def serve_monitoring(
     options: AggregatorOptions,
+    metrics: AggregatorMetrics,
     service: AggregatorService,
-    ingest: IngestServer,
-    policy: PolicyReloader | None,
-    webhooks: Webhooks | None,
-    certificate: CertificateRefresher | None,
     stack: AsyncExitStack,
 ) -> None:
     """Serve /metrics, /healthz and /readyz. Raises StartError."""
@@ -63,7 +60,6 @@ async def serve_monitoring(
         now = current_instant()
         return readiness_page(service.replica_state(now), now.mono)
 
-    metrics = AggregatorMetrics(service, ingest, policy, current_instant, webhooks, certificate)
     pages = {"/metrics": metrics.page, "/healthz": alive, "/readyz": ready}
     try:
         await stack.enter_async_context(serve(options.metrics, pages))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from math import inf
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics
@@ -50,20 +49,15 @@ _disable_created()
 
 
 class AggregatorMetrics:
-    """The registry of one aggregator. now: returns the time of a scrape. marks: counts the changes of marks.
+    """The registry of one aggregator. Its methods are the listeners of the parts that it measures.
+
+    planner: has the catalogue of the checks. marks: counts the changes of marks.
 
     Series of single nodes are few: the marked and the unprotected. The agents export those of each node.
     """
 
-    def __init__(
-        self,
-        service: AggregatorService,
-        ingest: IngestServer,
-        policy: PolicyReloader | None,
-        now: Callable[[], Instant],
-        webhooks: Webhooks | None = None,
-        certificate: CertificateRefresher | None = None,
-    ) -> None:
+    def __init__(self, planner: Planner) -> None:
+        self._planner, self._checks = planner, CheckLabels()
         self.registry = CollectorRegistry(auto_describe=False)
 
         def histogram(
@@ -71,19 +65,19 @@ class AggregatorMetrics:
         ) -> Histogram:
             return Histogram(PREFIX + name, about, labels, registry=self.registry, buckets=buckets)
 
-        plan_duration = histogram("plan_duration_seconds", "Duration of a plan.", _PLAN_BUCKETS)
-        request_duration = histogram(
+        self._plan_duration = histogram("plan_duration_seconds", "Duration of a plan.", _PLAN_BUCKETS)
+        self._message_duration = histogram(
             "message_duration_seconds",
             "Duration from a decoded message of an agent to the encoded reply.",
             _REQUEST_BUCKETS,
             ["kind"],
         )
-        write_duration = histogram(
+        self._write_duration = histogram(
             "mark_write_duration_seconds",
             "Duration from the plan to the response of the Kubernetes API, for each Node with written marks.",
             _LATENCY_BUCKETS,
         )
-        detection_delay = histogram(
+        self._detection_delay = histogram(
             "detection_delay_seconds",
             "Time from the first occurrence of a finding on a node to its report to this aggregator.",
             _LATENCY_BUCKETS,
@@ -93,39 +87,46 @@ class AggregatorMetrics:
             "Time from the first passing result of a check to the removal of its mark, with the soak period.",
             _RELEASE_BUCKETS,
         )
-        findings = PrometheusCounter(
+        self._findings = PrometheusCounter(
             PREFIX + "findings",
             "Findings that began on nodes with an earlier report to this aggregator.",
             ["check", "health"],
             registry=self.registry,
         )
-        self.marks, checks = MarkCounter(on_released=release_delay.observe), CheckLabels()
+        self.marks = MarkCounter(on_released=release_delay.observe)
+        ProcessCollector(registry=self.registry)
 
-        def on_planned(plan: Plan, planned_at: Instant) -> None:
+    def message_handled(self, kind: str, seconds: float) -> None:
+        """Measure a message of an agent, from its body to the reply."""
+        self._message_duration.labels(kind).observe(seconds)
+
+    def finding_detected(self, finding: ReportedFinding, seconds: float) -> None:
+        """Count a new finding. seconds: from its first occurrence to its report here."""
+        self._detection_delay.observe(seconds)
+        check = self._checks.label(finding.check, self._planner.state.checks.catalogue)
+        self._findings.labels(check, finding.health.value).inc()
+
+    def marks_written(self, seconds: float) -> None:
+        """Measure the write of the marks of a Node, from the plan to the response."""
+        self._write_duration.observe(seconds)
+
+    def observe(
+        self,
+        service: AggregatorService,
+        ingest: IngestServer,
+        policy: PolicyReloader | None,
+        now: Callable[[], Instant],
+        webhooks: Webhooks | None = None,
+        certificate: CertificateRefresher | None = None,
+    ) -> None:
+        """Add the plans and the state of the running parts. now: returns the time of a scrape."""
+
+        def planned(plan: Plan, planned_at: Instant) -> None:
             if service.is_planned:
-                plan_duration.observe(service.plan_seconds)
+                self._plan_duration.observe(service.plan_seconds)
             self.marks.plan_made(service.planner, plan, planned_at, acts=service.is_active)
 
-        def on_detected(finding: ReportedFinding, seconds: float) -> None:
-            detection_delay.observe(seconds)
-            check = checks.label(finding.check, service.planner.state.checks.catalogue)
-            findings.labels(check, finding.health.value).inc()
-
-        job_reads = PrometheusCounter(
-            PREFIX + "job_reads",
-            "Readings of the jobs of a node that votes in the diagnosis or requests a mark, by result.",
-            ["result"],
-            registry=self.registry,
-        )
-        for result in ("read", "failed"):
-            job_reads.labels(result)
-        service.backend.on_jobs_read = lambda result: job_reads.labels(result).inc()
-        service.backend.on_written = write_duration.observe
-        service.handler.on_detected = on_detected
-        service.plan_listeners.append(on_planned)
-        duration_of = cache(request_duration.labels)
-        ingest.endpoint.on_handled = lambda kind, seconds: duration_of(kind).observe(seconds)
-        ProcessCollector(registry=self.registry)
+        service.plan_listeners.append(planned)
         self.registry.register(_ServiceCollector(service, ingest, policy, self.marks, now))
         if webhooks is not None:
             self.registry.register(NotificationCollector(webhooks))
@@ -207,6 +208,12 @@ class _ServiceCollector(Collector):
         for (kind, code), count in sorted(endpoint.requests.items()):
             requests.add_metric([kind, str(code)], count)
         yield requests
+        yield counters(
+            "job_reads",
+            "Readings of the jobs of a node that votes in the diagnosis or requests a mark, by result.",
+            "result",
+            service.backend.job_reads,
+        )
         yield counters("connection_errors", "Failed connections.", "reason", endpoint.connection_errors)
         yield counters(
             "refused_messages",

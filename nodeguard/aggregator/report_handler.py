@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.history.history import History
@@ -45,11 +45,11 @@ _REPLACED = (
 class ReportHandler:
     """Handles messages, without waiting.
 
-    planner: is only read here. inputs: receives the reports. outbox: instructions for agents. now: returns
+    planner: is only read here; a report that names more topologies of a check than the planner is logged.
+    inputs: receives the reports. outbox: instructions for agents. now: returns
     the time. on_report: is called with the caller and each changed report, before the plan. history: records
     reports. refusals: refused messages of nodes, of any reason. on_detected: receives each new finding, and
     the seconds from its first occurrence to its report here; findings of a node's first report are not new.
-    topologies: in which the checks may vote; a report that names more is logged.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class ReportHandler:
         now: Callable[[], Instant],
         on_report: Callable[[Caller, Report], object] = lambda *_: None,
         history: History | None = None,
-        topologies: Mapping[str, Collection[str]] | None = None,
+        *,
+        on_detected: Callable[[ReportedFinding, float], object] = lambda *_: None,
     ) -> None:
         self._planner = planner
-        self._topologies = topologies or {}
         self._inputs = inputs
         self._outbox = outbox
         self._now = now
         self._on_report = on_report
         self._history = history
         self.refusals = RejectedReports()
-        self.on_detected: Callable[[ReportedFinding, float], object] = lambda *_: None
+        self._on_detected = on_detected
         self._order: dict[str, SequenceState] = {}
 
     def __call__(self, caller: Caller, message: Message) -> Reply:
@@ -128,8 +128,8 @@ class ReportHandler:
             active = {(finding.check, finding.target) for finding in previous.findings}
             for finding in report.findings:
                 if (finding.check, finding.target) not in active:
-                    self.on_detected(finding, report.age + finding.age)
-        limited = limit_topologies(report, self._topologies)
+                    self._on_detected(finding, report.age + finding.age)
+        limited = limit_topologies(report, self._planner.topologies)
         for finding, votes in zip(report.findings, limited.findings, strict=True):
             if finding is not votes:
                 # Without the names in the report: an agent can report any.

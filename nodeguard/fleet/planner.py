@@ -65,7 +65,7 @@ class Planner:
         agents report. carries: see Carries; None to compare with the observed marks only.
         """
         self.granted = granted
-        self._topologies = topologies
+        self.topologies = topologies
         self.state = FleetState(policy, checks)
         self.paused = ""
         self.stale_agents = StaleAgents()
@@ -181,7 +181,7 @@ class Planner:
 
     def record_report(self, uid: str, report: Report, now: Instant) -> None:
         """Record the report of a node."""
-        latest = self.state.record_report(uid, limit_topologies(report, self._topologies), now)
+        latest = self.state.record_report(uid, limit_topologies(report, self.topologies), now)
         self.vote_collector.record_report(uid, now)
         self.component_faults.record_report(uid, report.node, latest, now)
 

@@ -51,14 +51,20 @@ class Scene:
     """A report handler, its planner and outbox, and a clock. wakes: calls of the plan loop."""
 
     def __init__(self, topologies: Mapping[str, Collection[str]] | None = None) -> None:
-        self.planner = Planner(AT_ONCE, CHECKS)
+        self.detected: list[tuple[str, float]] = []
+        self.planner = Planner(AT_ONCE, CHECKS, topologies=topologies or {})
         self.outbox = InstructionOutbox()
         self.wakes = 0
         self.reported: list[str] = []
         self.now = Instant(1e9, 100.0, "")
         inputs = FleetInputs(self.planner, self._wake, lambda: self.now)
         self.handler = ReportHandler(
-            self.planner, inputs, self.outbox, lambda: self.now, self._node_reported, topologies=topologies
+            self.planner,
+            inputs,
+            self.outbox,
+            lambda: self.now,
+            self._node_reported,
+            on_detected=lambda finding, delay: self.detected.append((finding.check, delay)),
         )
 
     def _wake(self) -> None:
@@ -201,14 +207,12 @@ def test_the_report_of_an_unknown_node_is_removed() -> None:
 
 def test_the_delay_of_each_new_finding_is_measured() -> None:
     scene = Scene()
-    delays: list[float] = []
-    scene.handler.on_detected = lambda _, delay: delays.append(delay)
     scene.handle(report(1, fatal=True))  # a finding of the first report may be from before this aggregator
     scene.handle(report(2, digest="e"))
-    assert delays == []
+    assert scene.detected == []
     scene.handle(replace(report(3, digest="f", fatal=True), age=2.0))
     scene.handle(report(4, digest="g", fatal=True))
-    assert delays == [62.0]
+    assert [delay for _, delay in scene.detected] == [62.0]
 
 
 def test_a_reply_has_the_checks_that_the_policy_allows_to_inject() -> None:
@@ -221,14 +225,12 @@ def test_a_reply_has_the_checks_that_the_policy_allows_to_inject() -> None:
 
 def test_an_injected_fault_is_no_detected_finding() -> None:
     scene = Scene()
-    detected: list[str] = []
-    scene.handler.on_detected = lambda finding, _: detected.append(finding.check)
     scene.handle(report())
     injected = replace(report(2, digest="other"), injections=(ReportedInjection(finding("gpu-ecc")),))
     scene.handle(injected)
-    assert detected == []
+    assert scene.detected == []
     scene.handle(replace(injected, sequence=3, digest="third", findings=(finding(),)))
-    assert detected == ["gpu-lost"]
+    assert [check for check, _ in scene.detected] == ["gpu-lost"]
 
 
 def test_a_check_with_more_topologies_than_in_the_aggregator_is_logged(log: LogLines) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import InventoryNode
+from nodeguard.wire.report import ReportedFinding
 from tests.aggregator.test_report_handler import report
 from tests.fleet.scene import AT_ONCE, CHECKS
 from tests.logs import LogLines
@@ -51,13 +53,18 @@ class RecordingBackend(StandaloneBackend):
 class Scene:
     """A service on a recording backend, and a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_detected: Callable[[ReportedFinding, float], object] = lambda *_: None) -> None:
         self.planner, outbox, self.wake = Planner(AT_ONCE, CHECKS), InstructionOutbox(), asyncio.Event()
         self.mono = 0.0
         self.inputs = FleetInputs(self.planner, self.wake.set, lambda: self.now)
         self.backend = RecordingBackend(self.planner, self.inputs)
         self.handler = ReportHandler(
-            self.planner, self.inputs, outbox, lambda: self.now, self.backend.node_reported
+            self.planner,
+            self.inputs,
+            outbox,
+            lambda: self.now,
+            self.backend.node_reported,
+            on_detected=on_detected,
         )
         self.reloads = 0
         self.service = AggregatorService(

@@ -25,7 +25,7 @@ from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.finding import Action, DataStatus, Finding, Health, ReadFailure, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import InjectionPolicy, NodeLocation
-from nodeguard.wire.report import ReportedInjection
+from nodeguard.wire.report import ReportedFinding, ReportedInjection
 from tests.agent.metrics_text import metrics_text
 from tests.aggregator.notifications.scene import notification, webhook
 from tests.aggregator.test_report_handler import report
@@ -77,8 +77,12 @@ async def aggregator_response(accept: str = "") -> Page:
 
     accept: the Accept header of the request.
     """
-    scene = Scene()
-    service = scene.service
+
+    def detected(new: ReportedFinding, seconds: float) -> None:
+        metrics.finding_detected(new, seconds)
+
+    scene = Scene(detected)
+    metrics, service = AggregatorMetrics(scene.planner), scene.service
     location = NodeLocation("node-1", {"rack": "r1"})
     injection = InjectionPolicy(allowed=True)
     scene.planner.set_policy(replace(scene.planner.policy, locations=(location,), injection=injection))
@@ -88,7 +92,7 @@ async def aggregator_response(accept: str = "") -> Page:
     webhooks.sender.add("oncall", notification())
     certificate = CertificateRefresher(SelfSigned(), lambda: scene.now.wall)
     assert await certificate.refresh()
-    metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now, webhooks, certificate)
+    metrics.observe(service, ingest, policy, lambda: scene.now, webhooks, certificate)
     second = Caller("node-2", "node-2")
     scene.handler(CALLER, report())
     third = Caller("node-3", "node-3")
@@ -113,7 +117,7 @@ async def aggregator_response(accept: str = "") -> Page:
     ingest.endpoint.connection_errors["timeout"] += 1
     suppressed = SuppressedCheck("gpu-lost", scene.now.mono, scene.now.mono, (), 0, 0.0)
     scene.planner.diagnosis.restore_suppression(suppressed)
-    ingest.endpoint.on_handled("report", 0.0002)
+    metrics.message_handled("report", 0.0002)
     for is_injected in (False, True):
         metrics.marks.released_marks["quarantine", "proven", is_injected] += 1
     return metrics.page(accept)

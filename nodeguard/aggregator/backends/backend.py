@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -86,14 +86,11 @@ class Operators(Protocol):
 
 
 class Backend(NodeInventory, Leadership, Operators, MarkExecutor, Protocol):
-    """Kubernetes, or standalone mode: all parts of one aggregator. It is the executor that owns the nodes.
+    """Kubernetes, or standalone mode: all parts of one aggregator. It is the executor that owns the nodes."""
 
-    on_written: receives the seconds from the plan to the response of the Kubernetes API for each Node with
-    written marks. on_jobs_read: receives the result of each reading of a node's jobs: `read` or `failed`.
-    """
-
-    on_written: Callable[[float], object]
-    on_jobs_read: Callable[[str], object]
+    @property
+    def job_reads(self) -> Mapping[str, int]:
+        """Return the number of readings of a node's jobs, by result: `read` or `failed`."""
 
     def remove_marks(self) -> bool:
         """Start to remove every mark of nodeguard. Returns whether there were any."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from heapq import nlargest
 from math import inf
 
@@ -75,17 +75,15 @@ class ReadingSchedule:
 
 
 class JobReader:
-    """Reads the jobs of nodes. on_read: receives the result of each reading: `read` or `failed`. schedule:
-    of the readings.
+    """Reads the jobs of nodes. results: number of readings by result, `read` or `failed`. schedule: of the
+    readings.
     """
 
-    def __init__(
-        self, api: ApiClient, fleet: FleetView, inputs: FleetInputs, on_read: Callable[[str], object]
-    ) -> None:
+    def __init__(self, api: ApiClient, fleet: FleetView, inputs: FleetInputs) -> None:
         self._api = api
         self._fleet = fleet
         self._inputs = inputs
-        self._on_read = on_read
+        self.results = {"read": 0, "failed": 0}
         self.schedule = ReadingSchedule()
         self._has_failed = False
 
@@ -118,7 +116,7 @@ class JobReader:
                     return
                 jobs = await read_node_jobs(self._api, node.name)
         except ApiError as error:
-            self._on_read("failed")
+            self.results["failed"] += 1
             self.schedule.record_failure(now)
             if not self._has_failed:
                 logger.warning(
@@ -128,6 +126,6 @@ class JobReader:
             self._has_failed = True
             return
         self._has_failed = False
-        self._on_read("read")
+        self.results["read"] += 1
         self.schedule.record_read(uid, now)
         self._inputs.jobs_read(uid, jobs)

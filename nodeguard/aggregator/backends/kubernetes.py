@@ -51,8 +51,8 @@ class KubernetesBackend:
     """The backend in Kubernetes; see Backend. actions: carries out operators' actions.
 
     fleet: what the planner knows. inputs: receives what is observed, decided and written. cluster: the
-    objects of the cluster. read_jobs: read the
-    pods of nodes that vote, which needs a right.
+    objects of the cluster. on_written: receives the seconds from the plan to the response of the Kubernetes
+    API for each Node with written marks.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class KubernetesBackend:
         inputs: FleetInputs,
         cluster: ObservedCluster,
         *,
-        read_jobs: bool = True,
+        on_written: Callable[[float], object] = lambda _: None,
     ) -> None:
         self._api = api
         self._pod = pod
@@ -85,20 +85,23 @@ class KubernetesBackend:
             self.watches.rules_of,
             clear_problem=self._clear_problem,
         )
-        self.on_written: Callable[[float], object] = lambda _: None
-        self.on_jobs_read: Callable[[str], object] = lambda _: None
-        self._jobs = JobReader(api, fleet, inputs, self._jobs_read)
-        self._reads_jobs = read_jobs
+        self._on_written = on_written
+        self._jobs = JobReader(api, fleet, inputs)
         # Seconds of the monotonic clock at which the marks of a Node were first issued, by uid.
         self._issued_at: dict[str, float] = {}
         self._tasks = _BackgroundTasks()
 
-    def begin(self) -> None:
-        """Start to watch the cluster, and to read the jobs of nodes that vote unless that is disabled."""
+    def begin(self, *, read_jobs: bool) -> None:
+        """Start to watch the cluster. read_jobs: also the pods of nodes that vote, which needs a right."""
         for work in (*self.watches.work(), self.actions.watch().run(), self.action_store.run()):
             self._tasks.start(work)
-        if self._reads_jobs:
+        if read_jobs:
             self._tasks.start(self._jobs.run())
+
+    @property
+    def job_reads(self) -> Mapping[str, int]:
+        """Return the number of readings of a node's jobs, by result. See Backend."""
+        return self._jobs.results
 
     @property
     def leader(self) -> str:
@@ -224,10 +227,6 @@ class KubernetesBackend:
         incident = self._fleet.incident(name)
         return self.action_store.problem() if incident is not None and incident.node else ""
 
-    def _jobs_read(self, result: str) -> None:
-        """Report the result of a reading of jobs."""
-        self.on_jobs_read(result)
-
     def _marks_written(self, outcome: WriteOutcome) -> None:
         """Handle the result of a write."""
         uid = outcome.desired.uid
@@ -238,7 +237,7 @@ class KubernetesBackend:
             issued_at = self._issued_at.pop(uid, None)
             if outcome.result in {WriteResult.WRITTEN, WriteResult.UNCHANGED}:
                 if issued_at is not None and outcome.result == WriteResult.WRITTEN:
-                    self.on_written(monotonic() - issued_at)
+                    self._on_written(monotonic() - issued_at)
                 self._inputs.marks_written(uid, outcome.desired.record)
             else:
                 self._inputs.marks_failed(uid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Self
 
@@ -55,8 +55,7 @@ class StandaloneBackend:
     def __init__(self, path: str | None, fleet: FleetView, inputs: FleetInputs) -> None:
         self._fleet = fleet
         self._inputs = inputs
-        self.on_written: Callable[[float], object] = lambda _: None  # nothing is written
-        self.on_jobs_read: Callable[[str], object] = lambda _: None  # there are no pods
+        self.job_reads = {"read": 0, "failed": 0}  # there are no pods
         self._store = StandaloneStore(path, fleet)
         self.action_store = FileActionStore(self._store, inputs.actions_changed)
         # The incidents as they were logged last, by name.

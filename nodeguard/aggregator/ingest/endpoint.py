@@ -61,7 +61,7 @@ class MessageEndpoint:
     """Answers the requests of agents.
 
     requests: count by message kind and HTTP status. connection_errors: count by reason. received_bytes: of
-    accepted messages. wall: returns seconds since 1970; clock: seconds of the event loop.
+    accepted messages. clock: returns seconds of the event loop.
     on_refused: is called with the name of a node and the error if its message is refused, or its credential,
     which has a verified signature.
     on_handled: is called with the message kind and the seconds from the body to the reply.
@@ -74,19 +74,20 @@ class MessageEndpoint:
         limits: IngestLimits,
         connections: ConnectionLimiter,
         clock: Callable[[], float],
-        wall: Callable[[], float] = time.time,
+        *,
+        on_refused: Callable[[str, RequestRefusedError], object],
+        on_handled: Callable[[str, float], object],
     ) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
         self.connection_errors: Counter[str] = Counter()
         self.received_bytes = 0
-        self.on_refused: Callable[[str, RequestRefusedError], object] = lambda *_: None
-        self.on_handled: Callable[[str, float], object] = lambda *_: None
+        self._on_refused = on_refused
+        self._on_handled = on_handled
         self._authenticator = authenticator
         self._handle = handle
         self._limits = limits
         self._connections = connections
         self._clock = clock
-        self._wall = wall
         self._body_memory = BodyMemory(limits.body_bytes)
         self._node_rates = KeyedRateLimiter(limits.node_rate, _NODES)
         self._failure_rates = KeyedRateLimiter(limits.failure_rate, _ADDRESSES)
@@ -98,7 +99,7 @@ class MessageEndpoint:
         try:
             size = self._check(request, connection)
             credentials = _credentials(request, connection)
-            identity = self._authenticator.cached(credentials, self._wall())
+            identity = self._authenticator.cached(credentials, time.time())
             if identity is None or not request.body.is_eof():
                 return partial(self._later, request, connection, size, credentials)
             self._count_connection(identity, connection)
@@ -111,7 +112,7 @@ class MessageEndpoint:
     ) -> Response:
         """Return the response to a request. size: the maximum of its body in bytes."""
         try:
-            now = self._wall()
+            now = time.time()
             identity = self._authenticator.cached(credentials, now)
             if identity is None:
                 identity = await self._authenticate(credentials, now, connection.slot.address)
@@ -131,7 +132,7 @@ class MessageEndpoint:
             sender = {"node": error.node} if error.node else {"address": connection.slot.address}
             logger.warning("request refused", extra={**sender, "status": error.status, "reason": str(error)})
             if error.node and error.status < 500:
-                self.on_refused(error.node, error)
+                self._on_refused(error.node, error)
         else:
             # The error may quote the client.
             logger.error("internal error in a request, please report it", extra={"error": _location(error)})
@@ -143,7 +144,7 @@ class MessageEndpoint:
     def client_certificate_refused(self, address: str, error: ssl.SSLCertVerificationError) -> None:
         """Count and log an invalid client certificate: TLS cannot send the reason to the client."""
         self.connection_errors[HANDSHAKE_FAILED] += 1
-        problem = validity_problem(error, self._wall()) or (
+        problem = validity_problem(error, time.time()) or (
             f"is not trusted ({error.verify_message}): have it signed by the CA of --client-ca"
         )
         logger.warning("client certificate refused", extra={"address": address, "reason": f"it {problem}"})
@@ -187,7 +188,7 @@ class MessageEndpoint:
         kind = type(message).__name__.lower()
         self.requests[kind, 200] += 1
         self.received_bytes += size
-        self.on_handled(kind, self._clock() - started)
+        self._on_handled(kind, self._clock() - started)
         return reply
 
     def _count_connection(self, identity: VerifiedIdentity, connection: AgentConnection) -> None:

@@ -14,7 +14,7 @@ import ssl
 import time
 from collections.abc import Callable, Coroutine
 
-from nodeguard.aggregator.identity.caller import Authenticator
+from nodeguard.aggregator.identity.caller import Authenticator, RequestRefusedError
 from nodeguard.aggregator.ingest.connection import AgentConnection
 from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter, ConnectionSlot
 from nodeguard.aggregator.ingest.endpoint import HANDSHAKE_FAILED, TIMEOUT, MessageEndpoint, MessageHandler
@@ -50,7 +50,8 @@ class IngestServer:
     """Serves agents. Create it in its event loop.
 
     authenticator: identifies callers. handle: returns the reply to a message. tls: returns the TLS context of
-    the next connection, None for plain HTTP, so that a new certificate needs no restart.
+    the next connection, None for plain HTTP, so that a new certificate needs no restart. on_refused,
+    on_handled: see MessageEndpoint.
     """
 
     def __init__(
@@ -59,12 +60,21 @@ class IngestServer:
         handle: MessageHandler,
         tls: Callable[[], ssl.SSLContext | None],
         limits: IngestLimits | None = None,
+        *,
+        on_refused: Callable[[str, RequestRefusedError], object] = lambda *_: None,
+        on_handled: Callable[[str, float], object] = lambda *_: None,
     ) -> None:
         self._limits = limits or IngestLimits()
         self._loop = asyncio.get_running_loop()
         self._connections = ConnectionLimiter(self._limits)
         self.endpoint = MessageEndpoint(
-            authenticator, handle, self._limits, self._connections, self._loop.time
+            authenticator,
+            handle,
+            self._limits,
+            self._connections,
+            self._loop.time,
+            on_refused=on_refused,
+            on_handled=on_handled,
         )
         self._tls = tls
         self._turns = ReadTurns(self._loop)

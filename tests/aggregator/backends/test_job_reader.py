@@ -81,9 +81,8 @@ class Scene:
             data_status=DataStatus.FRESH, findings=(down(),),
         )  # fmt: skip
         self.planner.record_report("uid-1", report, current_instant())
-        self.results: list[str] = []
         inputs = FleetInputs(self.planner, lambda: None)
-        self.reader = JobReader(api, self.planner, inputs, self.results.append)
+        self.reader = JobReader(api, self.planner, inputs)
 
 
 @pytest.fixture
@@ -100,7 +99,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 async def test_an_error_is_logged_and_counted_and_pauses_the_readings(scene: Scene, log: LogLines) -> None:
     for _ in range(3):
         await scene.reader.read_due()
-    assert scene.results == ["failed"]
+    assert scene.reader.results == {"read": 0, "failed": 1}
     assert log.messages() == ["cannot read the pods of a Node, incidents name no jobs"]
     assert scene.planner.state.jobs.jobs("uid-1") == ()
 

@@ -75,8 +75,13 @@ class Served:
         return self.handle(caller, message)
 
     async def start(self, identity: Callable[[], Authenticator], limits: IngestLimits | None) -> None:
-        self.ingest = IngestServer(identity(), self._handle, lambda: self.context, limits)
-        self.ingest.endpoint.on_refused = lambda node, error: self.refused.append((node, error.reason))
+        self.ingest = IngestServer(
+            identity(),
+            self._handle,
+            lambda: self.context,
+            limits,
+            on_refused=lambda node, error: self.refused.append((node, error.reason)),
+        )
         await self.ingest.listen("127.0.0.1", 0)
 
 
