@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Sequence
 
-from nodeguard.doctor.cluster_objects import ClusterNode, ClusterObjects, Workload
+from nodeguard.doctor.cluster_objects import ClusterObjects, Workload
 from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, warning
-from nodeguard.doctor.neighbours import check_neighbours
+from nodeguard.doctor.neighbours import NEIGHBOUR_CHECKS
 from nodeguard.fleet.state.topology.label_schemes import BUILT_IN, is_placeholder
 from nodeguard.fleet_api.text.phrases import first_names
 from nodeguard.kube.action_object import ACTIONS_REMEDY
 from nodeguard.kube.incident_schema import (
     REMEDY,
-    FieldSchema,
     missing_from,
     own_action_fields,
     own_fields,
@@ -26,33 +25,21 @@ AGENT, AGGREGATOR = "nodeguard-agent", "nodeguard-aggregator"
 _MIN_MINOR = 30
 
 
-def topology_keys() -> frozenset[str]:
-    """Return the label keys that place a Node in a domain smaller than a zone."""
-    return frozenset(key for labels in BUILT_IN if labels.name != "zone" for key in labels.labels)
+# The label keys that place a Node in a domain smaller than a zone.
+_TOPOLOGY_KEYS = frozenset(key for labels in BUILT_IN if labels.name != "zone" for key in labels.labels)
 
 
-def check_cluster(objects: ClusterObjects, topology_labels: frozenset[str]) -> Iterator[Diagnostic]:
-    """Check a cluster. topology_labels: label keys that place a Node in a failure domain."""
-    yield _version(objects.minor_version)
-    yield _incidents(objects.incident_fields)
-    yield _actions(objects.action_fields)
-    yield _pods("aggregator", AGGREGATOR, objects.namespace, objects.deployments)
-    yield _pods("agents", AGENT, objects.namespace, objects.daemonsets)
-    yield _rights(objects.missing_rights)
-    yield _labels(objects.nodes, topology_labels, has_locations=objects.has_locations)
-    yield from check_neighbours(objects)
-
-
-def _version(minor: int) -> Diagnostic:
+def _version(objects: ClusterObjects) -> Diagnostic:
+    minor = objects.minor_version
     if minor >= _MIN_MINOR:
         return passed("version", f"Kubernetes 1.{minor}")
     remedy = f"upgrade to 1.{_MIN_MINOR} or newer: before, the tokens of pods name no Node"
     return failed("version", f"Kubernetes 1.{minor}", remedy)
 
 
-def _incidents(served: Mapping[str, FieldSchema] | None) -> Diagnostic:
+def _incidents(objects: ClusterObjects) -> Diagnostic:
     """Compare the served schema of NodeIncidents with that of this version."""
-    name = "NodeIncidents"
+    name, served = "NodeIncidents", objects.incident_fields
     if served is None:
         return failed(name, "the custom resource is not defined", "install or upgrade the chart")
     if differences := tuple(missing_from(served, own_fields())):
@@ -63,9 +50,9 @@ def _incidents(served: Mapping[str, FieldSchema] | None) -> Diagnostic:
     return passed(name, "the custom resource is defined, with the schema of this version")
 
 
-def _actions(served: Mapping[str, FieldSchema] | None) -> Diagnostic:
+def _actions(objects: ClusterObjects) -> Diagnostic:
     """Compare the served schema of NodeActions with that of this version."""
-    name, effect = "NodeActions", "no incident of a node can be cleared"
+    name, effect, served = "NodeActions", "no incident of a node can be cleared", objects.action_fields
     if served is None:
         return warning(name, f"the custom resource is not defined: {effect}", ACTIONS_REMEDY)
     if differences := tuple(missing_from(served, own_action_fields())):
@@ -92,7 +79,8 @@ def _pods(name: str, workload: str, namespace: str, workloads: Iterable[Workload
     return passed(name, count)
 
 
-def _rights(missing: tuple[str, ...] | None) -> Diagnostic:
+def _rights(objects: ClusterObjects) -> Diagnostic:
+    missing = objects.missing_rights
     if missing is None:
         return skipped("rights", "this user may not create SubjectAccessReviews")
     if not missing:
@@ -100,30 +88,40 @@ def _rights(missing: tuple[str, ...] | None) -> Diagnostic:
     return failed("rights", f"the aggregator may not: {first_names(missing)}", "install or upgrade the chart")
 
 
-def _labels(
-    nodes: Iterable[ClusterNode], topology_labels: frozenset[str], *, has_locations: bool
-) -> Diagnostic:
-    with_gpus = [node for node in nodes if node.gpus]
+def _labels(objects: ClusterObjects) -> Diagnostic:
+    name, has_locations = "topology labels", objects.has_locations
+    with_gpus = [node for node in objects.nodes if node.gpus]
     if not with_gpus:
-        return skipped("topology labels", "no node offers nvidia.com/gpu")
+        return skipped(name, "no node offers nvidia.com/gpu")
     placeholders = Counter(
         (key, node.labels[key])
         for node in with_gpus
-        for key in sorted(topology_labels.intersection(node.labels))
+        for key in sorted(_TOPOLOGY_KEYS.intersection(node.labels))
         if is_placeholder(node.labels[key])
     )
     if placeholders and not has_locations:
         (key, value), count = placeholders.most_common(1)[0]
         message = f"{count} of {len(with_gpus)} nodes with GPUs have the placeholder {value!r} in {key}"
         remedy = "these nodes are in no failure domain of it: set the label to the location, or remove it"
-        return warning("topology labels", message, remedy)
-    without = [node.name for node in with_gpus if topology_labels.isdisjoint(node.labels)]
+        return warning(name, message, remedy)
+    without = [node.name for node in with_gpus if _TOPOLOGY_KEYS.isdisjoint(node.labels)]
     if not without:
-        return passed("topology labels", f"all {len(with_gpus)} nodes with GPUs have one")
+        return passed(name, f"all {len(with_gpus)} nodes with GPUs have one")
     if has_locations:
-        return skipped(
-            "topology labels", "the policy has locations: nodeguard get domains names nodes without one"
-        )
+        return skipped(name, "the policy has locations: nodeguard get domains names nodes without one")
     message = f"{len(without)} of {len(with_gpus)} nodes with GPUs have none: {first_names(without)}"
     remedy = "faults of switches and racks are not diagnosed there: label the nodes, or set nodeLocations"
-    return warning("topology labels", message, remedy)
+    return warning(name, message, remedy)
+
+
+# The checks of a cluster, in the order of the output.
+CHECKS: Sequence[Callable[[ClusterObjects], Diagnostic]] = (
+    _version,
+    _incidents,
+    _actions,
+    lambda objects: _pods("aggregator", AGGREGATOR, objects.namespace, objects.deployments),
+    lambda objects: _pods("agents", AGENT, objects.namespace, objects.daemonsets),
+    _rights,
+    _labels,
+    *NEIGHBOUR_CHECKS,
+)

@@ -6,10 +6,9 @@ documented.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 
-from nodeguard.doctor.cluster_objects import ClusterObjects, ConfigTexts, Workload
+from nodeguard.doctor.cluster_objects import ClusterObjects, ConfigTexts
 from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, warning
 from nodeguard.doctor.neighbour_configs import EvictionPolicy, monitor_conflicts, parse_eviction_policy
 from nodeguard.fleet_api.text.phrases import first_names
@@ -32,21 +31,11 @@ _GPU_DAEMONSETS = ("nvidia", "gpu-operator", "dcgm", "device-plugin", "network-o
 _OTHER_TOOLS = (MONITOR, "nvsentinel", "gpud", "draino", "karpenter")
 
 
-def check_neighbours(objects: ClusterObjects) -> Iterator[Diagnostic]:
-    """Check the settings of other tools against nodeguard's marks."""
-    yield _gpu_daemonsets(objects.daemonsets)
-    yield _autoscaler(objects.deployments)
-    yield _deletion(objects)
-    yield _descheduler(objects)
-    yield _monitor(objects)
-    yield _other_tools(objects.workloads)
-
-
-def _gpu_daemonsets(daemonsets: Iterable[Workload]) -> Diagnostic:
+def _gpu_daemonsets(objects: ClusterObjects) -> Diagnostic:
     name = "GPU daemons"
     relevant = [
         item
-        for item in daemonsets
+        for item in objects.daemonsets
         if any(part in f"{item.namespace}/{item.name}" for part in _GPU_DAEMONSETS)
         and not item.runs("nodeguard-agent")
     ]
@@ -71,8 +60,8 @@ def _gpu_daemonsets(daemonsets: Iterable[Workload]) -> Diagnostic:
     return warning(name, message, remedy)
 
 
-def _autoscaler(deployments: Iterable[Workload]) -> Diagnostic:
-    autoscaler = next((item for item in deployments if item.runs(AUTOSCALER)), None)
+def _autoscaler(objects: ClusterObjects) -> Diagnostic:
+    autoscaler = next((item for item in objects.deployments if item.runs(AUTOSCALER)), None)
     if autoscaler is None:
         return skipped(AUTOSCALER, "not found")
     place = f"{autoscaler.namespace}/{autoscaler.name}"
@@ -179,10 +168,14 @@ def _forbidden(configs: ConfigTexts) -> str:
     return f"this user may not read ConfigMaps in {first_names(configs.forbidden)}"
 
 
-def _other_tools(workloads: Iterable[Workload]) -> Diagnostic:
+def _other_tools(objects: ClusterObjects) -> Diagnostic:
     """Report other tools that mark or repair nodes."""
-    found = sorted({tool for item in workloads for tool in _OTHER_TOOLS if item.runs(tool)})
+    found = sorted({tool for item in objects.workloads for tool in _OTHER_TOOLS if item.runs(tool)})
     if not found:
         return passed("other tools", "no other tool that marks or repairs nodes was found")
     message = f"also mark, drain or repair nodes: {', '.join(found)}"
     return warning("other tools", message, "let one tool decide: see docs/concepts/neighbours.md")
+
+
+# The checks of the settings of other tools against nodeguard's marks, in the order of the output.
+NEIGHBOUR_CHECKS = (_gpu_daemonsets, _autoscaler, _deletion, _descheduler, _monitor, _other_tools)

@@ -15,7 +15,7 @@ from nodeguard.doctor.cluster_objects import (
     Workload,
 )
 from nodeguard.doctor.diagnostics import Diagnostic
-from nodeguard.doctor.neighbours import TAINTS, check_neighbours
+from nodeguard.doctor.neighbours import NEIGHBOUR_CHECKS, TAINTS
 from nodeguard.kube.incident_schema import own_action_fields, own_fields
 from nodeguard.model.node import Taint
 
@@ -51,7 +51,8 @@ RULE = '{"plugin": "custom", "rules": [{"type": "permanent", "condition": "GpuPr
 
 
 def check(**changes: Any) -> dict[str, Diagnostic]:
-    return {result.name: result for result in check_neighbours(replace(EMPTY, **changes))}
+    results = [check(replace(EMPTY, **changes)) for check in NEIGHBOUR_CHECKS]
+    return {result.name: result for result in results}
 
 
 def autoscaler(*flags: str) -> tuple[Workload, ...]:

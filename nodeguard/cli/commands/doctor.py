@@ -95,7 +95,7 @@ def _settings(path: str | None) -> OptionsFile:
 
 async def _check_cluster(options: Namespace) -> Iterable[Diagnostic]:
     try:
-        from nodeguard.doctor.cluster import check_cluster, topology_keys  # noqa: PLC0415 - needs the aggregator's packages
+        from nodeguard.doctor.cluster import CHECKS  # noqa: PLC0415 - needs the aggregator's packages
         from nodeguard.doctor.cluster_reader import read_cluster  # noqa: PLC0415
         from nodeguard.kube.access import user_kubeconfig  # noqa: PLC0415
         from nodeguard.kube.client import ApiClient, ApiError  # noqa: PLC0415
@@ -109,4 +109,4 @@ async def _check_cluster(options: Namespace) -> Iterable[Diagnostic]:
             await client.close()
     except ApiError as error:
         raise UsageError(f"the cluster cannot be read: {error.message}") from None
-    return list(check_cluster(objects, topology_keys()))
+    return [check(objects) for check in CHECKS]
