@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Iterator, Set
 from math import inf
 from typing import NamedTuple
 
@@ -133,6 +133,13 @@ class CheckFirings:
         """Return on how many nodes it may fire within a window by chance, from the earlier rate of
         unconfirmed onsets: faults with a proof do not hide false alarms.
         """
+        return max(
+            self._rule.suppression.min_nodes,
+            poisson_limit(self.usual_count(window, before, now), self._rule.suppression.significance) + 1,
+        )
+
+    def usual_count(self, window: float, before: PriorRate, now: float) -> float:
+        """Return the number of nodes on which it usually fires within a window, with the margin."""
         since = max(before.began, self._complete_since)
         observed = min(now - since, self._longest) - window
         self._rate.begin(before.began + self._longest)
@@ -140,24 +147,21 @@ class CheckFirings:
         onsets = earlier, max(0.0, observed)
         daily_onsets = self._rule.suppression.usual_daily_onsets
         rate = self._rate.per_node(1, now, max(before.usual, daily_onsets) / _DAY, onsets)
-        usual = self._rule.rate_margin * max(daily_onsets / _DAY, rate) * window
-        return max(
-            self._rule.suppression.min_nodes,
-            poisson_limit(round(usual, 3), self._rule.suppression.significance) + 1,
-        )
+        # Three decimals: the limits of equal counts are remembered.
+        return round(self._rule.rate_margin * max(daily_onsets / _DAY, rate) * window, 3)
 
     def unexplained(
         self, explained: Set[str], many: Callable[[Collection[str]], int], before: PriorRate, now: float
-    ) -> UnexplainedFirings | None:
-        """Return the nodes on which it fires more often than by chance and without an explanation; None if
-        there are too few. A fault that the kernel log confirms is no false alarm.
+    ) -> Iterator[UnexplainedFirings]:
+        """Yield, for each window, the nodes on which it fires more often than by chance and without an
+        explanation. A fault that the kernel log confirms is no false alarm.
 
         many: returns how many independent nodes some nodes count as.
         """
         excluded = self.kernel_confirmed.union(explained)
         unexplained = {uid: at for uid, at in self.latest.items() if uid not in excluded}
         if len(unexplained) < self._rule.suppression.min_nodes:
-            return None
+            return
         for window in self._rule.suppression.windows:
             # A longer window needs as long a past. In the shortest, the findings of agents that started with
             # the aggregator seem to begin at the start. Few of them begin to fire with the others.
@@ -172,5 +176,4 @@ class CheckFirings:
                 continue
             limit = self.limit(window, before, now)
             if len(nodes) >= limit and many(nodes) >= limit:
-                return UnexplainedFirings(window, limit, nodes)
-        return None
+                yield UnexplainedFirings(window, limit, nodes)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Set
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from functools import partial
-from math import log
 
 from nodeguard.fleet.diagnosis.candidates import recent_version
 from nodeguard.fleet.diagnosis.check_firings import PriorRate, UnexplainedFirings
 from nodeguard.fleet.diagnosis.results import Candidate
-from nodeguard.fleet.diagnosis.significance import significance
+from nodeguard.fleet.diagnosis.significance import poisson_limit
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy
@@ -20,16 +19,13 @@ from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy
 _OF_ONE = 2
 _SHARE_OF_ONE = 1 / 32
 
-# Minimum exponent of the bound on chance, one in a thousand, for a domain with more than its share.
-_MIN_SIGNIFICANCE = 6.9
-
 # So many affected domains at once, of different parents, are more than shared hardware that fails; and so are
 # domains with more than this share of the fleet, such as both pods of two.
 _MANY = 3
 _MAX_FLEET_SHARE = 0.8
 
-# Relative error of a significance.
-_ROUNDING = 1e-9
+# Nodes outside of some domains may be chance unless so many of them are rarer than this: one in a thousand.
+_STRAY_CHANCE = 1e-3
 
 
 def suspected_checks(
@@ -44,39 +40,62 @@ def suspected_checks(
 
     candidates: domains that may be degraded. explained: returns the nodes on which a cause explains a check.
     """
-    candidates, members = tuple(candidates), votes.members
+    candidates = tuple(candidates)
     suspected = {}
     for check in checks:
-        firings, classes = votes.firings[check], votes.classes_of(check)
-        # One version is most of a fleet: its nodes are independent.
-        topologies = {
-            topology
-            for class_votes in classes.values()
-            for topology in class_votes.vote_rules
-            if topology in LOCATION_TOPOLOGIES
-        }
-        own = [candidate for candidate in candidates if candidate.fault_class in classes]
-        excluded = set(explained(check))
-        before = PriorRate(
-            votes.usual_rate(check) * len(members), now if votes.began is None else votes.began
-        )
-        unexplained = (
-            firings.unexplained(excluded, len, before, now) if are_everywhere(own, members) else None
-        )
-        if unexplained is None:
-            excluded = excluded.union(*(members.nodes(candidate.domain) for candidate in own))
-            share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
-            count = partial(_independent_nodes, topologies=topologies, share=share, members=members)
-            unexplained = firings.unexplained(excluded, count, before, now)
-            if (
-                unexplained is not None
-                and _in_one(unexplained.nodes, excluded, topologies, rule, members)
-                and not recent_version(members, unexplained.nodes, votes.version_changes, now)
-            ):
-                unexplained = None
+        own = [candidate for candidate in candidates if candidate.fault_class in votes.classes_of(check)]
+        unexplained = _unexplained(check, votes, own, explained(check), rule, now)
         if unexplained is not None:
             suspected[check] = unexplained
     return suspected
+
+
+def _unexplained(
+    check: str,
+    votes: VoteIndex,
+    candidates: Collection[Candidate],
+    explained: Set[str],
+    rule: DiagnosisPolicy,
+    now: float,
+) -> UnexplainedFirings | None:
+    """Return the firings of a check that neither its candidates nor other causes explain; None for few."""
+    firings, members = votes.firings[check], votes.members
+    before = PriorRate(votes.usual_rate(check) * len(members), now if votes.began is None else votes.began)
+
+    def has_one_cause(unexplained: UnexplainedFirings, others: Collection[str]) -> bool:
+        """Return whether all nodes except `others` have one cause, and the others are no more than chance."""
+        usual = firings.usual_count(unexplained.window, before, now)
+        return len(others) <= poisson_limit(usual, _STRAY_CHANCE) and not recent_version(
+            members, unexplained.nodes, votes.version_changes, now
+        )
+
+    affected = _nodes_of(candidates, members)
+    if are_everywhere(candidates, members):
+        # Domains in so many places have faults of their own if the other nodes are clean.
+        clear = [candidate for candidate in candidates if candidate.share >= rule.weak_evidence.share]
+        causes = _nodes_of(clear, members) if len(affected) <= _MAX_FLEET_SHARE * len(members) else set()
+        for unexplained in firings.unexplained(explained, len, before, now):
+            if not has_one_cause(unexplained, unexplained.nodes - causes):
+                return unexplained
+    # One version is most of a fleet: its nodes are independent.
+    topologies = {
+        topology
+        for class_votes in votes.classes_of(check).values()
+        for topology in class_votes.location_topologies
+    }
+    share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
+    count = partial(_independent_nodes, topologies=topologies, share=share, members=members)
+    excluded = affected.union(explained)
+    largest = _MAX_FLEET_SHARE * (len(members) - len(excluded))
+    for unexplained in firings.unexplained(excluded, count, before, now):
+        parents = _largest_parents(unexplained.nodes, topologies, largest, members)
+        if not any(has_one_cause(unexplained, unexplained.nodes - nodes) for nodes in parents):
+            return unexplained
+    return None
+
+
+def _nodes_of(candidates: Iterable[Candidate], members: DomainMembers) -> set[str]:
+    return set[str]().union(*(members.nodes(candidate.domain) for candidate in candidates))
 
 
 def are_everywhere(candidates: Collection[Candidate], members: DomainMembers) -> bool:
@@ -105,30 +124,26 @@ def _independent_nodes(
     return sum(min(count, max(_OF_ONE, int(share * members.size(leaf)))) for leaf, count in counts.items())
 
 
-def _in_one(
-    uids: frozenset[str],
-    explained: Set[str],
-    topologies: Set[str],
-    rule: DiagnosisPolicy,
-    members: DomainMembers,
-) -> bool:
-    """Return whether one parent domain has most of the nodes, and more than by chance. explained: nodes that
-    do not count. topologies: those that can cause the fault.
-
-    In a domain of half of a fleet, few nodes are never significant. There all of the fewest nodes of a false
-    alarm suffice: its next nodes will be elsewhere.
+def _largest_parents(
+    uids: Set[str], topologies: Set[str], largest: float, members: DomainMembers
+) -> Iterator[Set[str]]:
+    """Yield, for each level of some topologies, the nodes of the two parent domains with most of some nodes:
+    shared hardware that fails in both of them explains these, if it has the time to become significant. Of
+    the first one only, if both have more than `largest` nodes.
     """
-    counts: dict[str, int] = {}
+    counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for uid in uids:
         for path in members.paths(uid):
-            counts[path] = counts.get(path, 0) + 1
-    others = max(1, len(members) - len(explained))
-    for path, count in counts.items():
-        if count * 2 > len(uids) and members.topology_of(path) in topologies and members.children(path):
-            chance = len(members.nodes(path) - explained) / others
-            if chance > _MAX_FLEET_SHARE:
-                continue
-            least = min(_MIN_SIGNIFICANCE, -rule.suppression.min_nodes * log(chance))
-            if significance(count, len(uids), chance) >= least * (1 - _ROUNDING):
-                return True
-    return False
+            if members.topology_of(path) in topologies and members.children(path):
+                counts[members.topology_of(path), path.count("/")][path] += 1
+    for level in counts.values():
+        group: Set[str] = frozenset()
+        for parent, _ in level.most_common(_CAUSES):
+            both = group | members.nodes(parent)
+            if len(both) <= largest:
+                group = both
+        yield group
+
+
+# Domains that fail at the same time: more of them are found when they have become significant.
+_CAUSES = 2
