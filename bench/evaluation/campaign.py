@@ -26,6 +26,7 @@ from bench.evaluation.replay import MakePlanner, WorldFleet
 from bench.evaluation.report_book import ReportBook
 from bench.evaluation.results import BEFORE, EpisodeResult, Key, key_of, read_results
 from bench.evaluation.score import score
+from bench.evaluation.simple_rule import simple_planner
 from bench.evaluation.world import Background, Plant
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.fleet.planner import Planner
@@ -34,7 +35,7 @@ from nodeguard.model.policy import default_policy
 from nodeguard.simulate.simulation import enforce_all
 
 # The rules that can be evaluated: each makes a planner from a policy and the checks.
-RULES: Mapping[str, MakePlanner] = {"present": Planner}
+RULES: Mapping[str, MakePlanner] = {"present": Planner, "simple": simple_planner}
 
 
 class Task(Struct, frozen=True):
