@@ -15,7 +15,7 @@ from bench.evaluation.campaign import RULES, Task, run_campaign
 from bench.evaluation.fleets import SIZE_CLASSES
 from bench.evaluation.plants import KINDS
 from bench.evaluation.results import BEFORE, EpisodeResult
-from bench.evaluation.world_tables import tables
+from bench.evaluation.tables import tables
 from nodeguard.cli.streams import print_error, print_output
 from nodeguard.cli.usage import ArgumentParser, whole_number
 

@@ -1,1 +1,1 @@
-"""Evaluation of the diagnosis on simulated shared faults, bad rollouts and normal days."""
+"""Evaluation of the diagnosis in worlds drawn at random."""

@@ -35,8 +35,3 @@ def bootstrap(counts: Sequence[float]) -> tuple[float, float]:
     random = Random(_SEED)
     means = sorted(sum(random.choices(counts, k=len(counts))) / len(counts) for _ in range(_DRAWS))
     return means[int(0.025 * _DRAWS)], means[int(0.975 * _DRAWS)]
-
-
-def mean(values: Sequence[float]) -> float | None:
-    """Return the mean; None for no values."""
-    return sum(values) / len(values) if values else None

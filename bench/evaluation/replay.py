@@ -29,6 +29,9 @@ MakePlanner = Callable[[Policy, Collection[str]], Planner]
 # The wall clock at the start, as of the simulated fleet.
 _WALL = 1_700_000_000.0
 
+# Nodes of a large fleet, and seconds between two plans there: a diagnosis is at most so much later.
+_LARGE, _PLAN_SECONDS = 1400, 5.0
+
 # Seconds for which a job runs after its start, if the node starts no other one.
 _JOB_SECONDS = 12 * 3600.0
 
@@ -145,6 +148,11 @@ class WorldFleet(SimulatedFleet):
             times = tuple(_WALL + start.recorded_at for start in starts if start.job == name)
             self.planner.state.update_jobs(self._nodes[index].key, (NodeJob(name, times),))
             self._schedule_plan(at)
+
+    def _plan_interval(self) -> float:
+        """Return the seconds between two plans: more in a large fleet, where reports never pause."""
+        interval = super()._plan_interval()
+        return max(interval, _PLAN_SECONDS) if len(self._nodes) >= _LARGE else interval
 
     def _report_diagnosis(self, at: float) -> None:
         """Record which diagnoses began and ended."""

@@ -12,6 +12,9 @@ from bench.evaluation.score import Score
 # The kind of the time before the planted causes: usual operation of the same fleets.
 BEFORE = "before"
 
+# The rule that stands for the oracle: it names the causes that the votes decide within the episode.
+ORACLE = "oracle"
+
 
 class EpisodeResult(Struct, frozen=True, kw_only=True):
     """The result of an episode. parameters: drawn ones, by name. cpu: seconds, without the background's."""

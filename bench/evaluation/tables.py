@@ -1,104 +1,246 @@
-"""The printed tables of an evaluation. Pure."""
+"""The tables of an evaluation, in Markdown. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 
-from bench.evaluation.evaluate import HELD_OUT, EvaluationResult
-from bench.evaluation.figures import Share
-from bench.evaluation.rollouts import rollout_title
-from bench.evaluation.rows import FaultRow, NormalDaysRow, RolloutRow, pooled
-from nodeguard.cli.render.terminal import StyledLine, StyledText
-from nodeguard.fleet_api.text.phrases import count_noun
-from nodeguard.judge.formatting import format_duration
+from msgspec import Struct
 
-_FAULT_HEADS = (
-    "SHARED FAULT", "RECALL", "PRECISION", "DELAY 50%", "DELAY 95%", "QUARANTINED", "WITHOUT DIAGNOSIS",
-    "WRONGLY SUPPRESSED",
-)  # fmt: skip
-_ROLLOUT_HEADS = (
-    "FALSE ALARMS", "QUARANTINED", "SUPPRESSED", "DELAY 50%", "FROM 5TH NODE 50%", "FROM 5TH NODE 95%",
-    "DOMAINS",
-)  # fmt: skip
+from bench.evaluation.corners import worst_corners
+from bench.evaluation.figures import Share, bootstrap, share
+from bench.evaluation.fleets import SIZE_CLASSES
+from bench.evaluation.plants import KINDS
+from bench.evaluation.results import BEFORE, ORACLE, EpisodeResult
+from nodeguard.simulate.figures import poisson, quantile
 
-_CHOSEN_WITH = (
-    "; the constants of the diagnosis were chosen with these seeds: "
-    f"use --seed {HELD_OUT} or more for evidence"
-)
+# The cost of an hour in which a healthy node is kept out of service, and of one in which a faulty node is in
+# service: either node does no work then.
+HEALTHY_OUT, FAULTY_IN = 1.0, 1.0
+
+_HOURS_OF_DAY = 24.0
+
+# Corners that are listed.
+_CORNERS = 5
 
 
-def evaluation_lines(result: EvaluationResult) -> Iterator[StyledLine]:
-    """Yield the tables of the shared faults and of the rollouts, and the figures of normal days."""
-    plan = result.plan
-    remark = "" if plan.seed >= HELD_OUT else _CHOSEN_WITH
-    yield StyledLine(
-        (StyledText("evaluation - ", "strong"),),
-        f"{count_noun(plan.nodes, 'node')}, seeds from {plan.seed}; intervals at 95%{remark}",
+class Cell(Struct, frozen=True, kw_only=True):
+    """The figures of some episodes.
+
+    recall: causes that were named; precision: named causes of all that were named or wrong domains; for
+    episodes without a cause, the episodes without a wrong domain. Neither counts causes that the votes do not
+    decide, nor wrong domains of episodes with only such causes. undecided: share of these causes; None if the
+    oracle has not run. p50, p95: seconds until a cause was named. healthy_out, faulty_in, cost: node-hours of
+    an episode. suppressed: mean number of checks that are suppressed wrongly.
+    """
+
+    episodes: int
+    recall: Share
+    precision: Share
+    undecided: float | None
+    p50: float | None
+    p95: float | None
+    healthy_out: float
+    faulty_in: float
+    cost: float
+    suppressed: float
+
+
+# Whether the votes decide each cause of an episode, by kind, size class and seed.
+Decided = Mapping[tuple[str, int, int], tuple[bool, ...]]
+
+
+def decided_causes(results: Iterable[EpisodeResult]) -> Decided:
+    """Return what the oracle decides."""
+    return {
+        _key(result): tuple(at is not None for at in result.score.named)
+        for result in results
+        if result.rule == ORACLE
+    }
+
+
+def _key(result: EpisodeResult) -> tuple[str, int, int]:
+    return result.kind, result.size_class, result.seed
+
+
+def _counts(result: EpisodeResult, decided: Decided) -> tuple[bool, ...]:
+    """Return which causes of an episode count: all without an oracle."""
+    return decided.get(_key(result), (True,) * len(result.score.named))
+
+
+def cell(results: Sequence[EpisodeResult], decided: Decided) -> Cell:
+    """Return the figures of some episodes. The intervals take each episode as one trial."""
+    scores = [result.score for result in results]
+    times, wrong, undecided, judged = list[float | None](), 0, 0, 0
+    has_oracle = False
+    for result in results:
+        counts = _counts(result, decided)
+        has_oracle |= _key(result) in decided
+        times += [at for at, is_decided in zip(result.score.named, counts, strict=True) if is_decided]
+        undecided += len(counts) - sum(counts)
+        if any(counts) or not counts:
+            wrong += len(result.score.wrong)
+            judged += bool(counts)
+    seconds = [at for at in times if at is not None]
+    causes = len(times) + undecided
+    if causes:
+        precision = _share_of_episodes(len(seconds), len(seconds) + wrong, judged)
+    else:
+        precision = share(sum(not score.wrong for score in scores), len(scores))
+    healthy_out = fmean([score.healthy_out for score in scores])
+    faulty_in = fmean([score.faulty_in for score in scores])
+    return Cell(
+        episodes=len(scores),
+        recall=_share_of_episodes(len(seconds), len(times), judged),
+        precision=precision,
+        undecided=undecided / causes if has_oracle and causes else None,
+        p50=quantile(seconds, 0.5),
+        p95=quantile(seconds, 0.95),
+        healthy_out=healthy_out,
+        faulty_in=faulty_in,
+        cost=HEALTHY_OUT * healthy_out + FAULTY_IN * faulty_in,
+        suppressed=sum(score.suppressed for score in scores) / sum(score.hours for score in scores),
     )
-    if result.faults:
-        recall, precision = pooled(result.faults)
-        total = ("all", _share(recall), _share(precision), "", "", "", "", "")
-        yield StyledLine()
-        yield StyledLine(
-            text=f"{count_noun(plan.episodes, 'episode')} of each kind, after "
-            f"{format_duration(round(plan.before))} of normal operation"
+
+
+def _share_of_episodes(hits: int, of: int, episodes: int) -> Share:
+    """Return a share with the interval of so many independent trials: causes of one episode are not."""
+    if not of:
+        return share(0, 0)
+    trials = min(of, episodes)
+    interval = share(round(hits / of * trials), trials)
+    return Share(hits, of, min(interval.low, hits / of), max(interval.high, hits / of))
+
+
+def tables(results: Iterable[EpisodeResult], *, is_short: bool = False) -> Iterator[str]:
+    """Yield the lines of all tables, for each rule; is_short: only of that of all kinds together."""
+    rows = list(results)
+    decided = decided_causes(rows)
+    for rule in dict.fromkeys(result.rule for result in rows if result.rule != ORACLE):
+        own = [result for result in rows if result.rule == rule]
+        seeds = [result.seed for result in own]
+        yield f"Rule `{rule}`, seeds {min(seeds)} to {max(seeds)}:"
+        yield ""
+        yield from _sizes(own, decided)
+        yield ""
+        if not is_short:
+            for size_class in _size_classes(own):
+                of_size = [result for result in own if result.size_class == size_class]
+                yield from _kinds(size_class, of_size, decided)
+                yield ""
+        episodes = [result for result in own if result.kind != BEFORE and all(_counts(result, decided))]
+        yield from _corners(episodes, 1 if is_short else _CORNERS)
+
+
+def _size_classes(results: Sequence[EpisodeResult]) -> list[int]:
+    return [size for size in SIZE_CLASSES if any(result.size_class == size for result in results)]
+
+
+def _sizes(results: Sequence[EpisodeResult], decided: Decided) -> Iterator[str]:
+    """Yield the table of all kinds together, by size: with the kinds of the lowest recall and precision."""
+    yield from _head(
+        "nodes", "episodes", "recall", "worst kind", "precision", "worst kind", "undecided",
+        "cost, node-hours", "false domains a day", "their nodes", "checks suppressed",
+    )  # fmt: skip
+    for size_class in (*_size_classes(results), 0):
+        of_size = [result for result in results if size_class in {0, result.size_class}]
+        episodes = [result for result in of_size if result.kind != BEFORE]
+        usual = [result for result in of_size if result.kind in {BEFORE, "nothing"}]
+        by_kind = {kind: cell(rows, decided) for kind in KINDS if (rows := _of_kind(episodes, kind))}
+        recalls = {kind: row.recall for kind, row in by_kind.items() if row.recall.of}
+        together = cell(episodes, decided)
+        yield _row(
+            f"{SIZE_CLASSES[size_class][0]:,} to {SIZE_CLASSES[size_class][1]:,}" if size_class else "all",
+            f"{len(episodes):,}",
+            _share(together.recall),
+            _worst(recalls),
+            _share(together.precision),
+            _worst({kind: row.precision for kind, row in by_kind.items()}),
+            _portion(together.undecided),
+            f"{together.cost:.1f}",
+            *_false_domains(usual),
         )
-        yield from _table(_FAULT_HEADS, [*map(_fault, result.faults), total])
-    if result.unfit and plan.episodes:
-        unfit = f"not evaluated, as the fleet has too few domains: {', '.join(result.unfit)}"
-        yield StyledLine(text=f"{unfit}; use more --nodes", style="dim")
-    if result.rollouts:
-        yield StyledLine()
-        yield StyledLine(text=f"{count_noun(plan.rollout_runs, 'run')} of each rollout")
-        yield from _table(_ROLLOUT_HEADS, [*map(_rollout, result.rollouts)])
-    if result.normal_days is not None:
-        yield StyledLine()
-        yield StyledLine(text=_normal_days(result.normal_days))
 
 
-def _fault(row: FaultRow) -> tuple[str, ...]:
-    return (
-        row.kind,
-        _share(row.recall),
-        _share(row.precision),
-        _seconds(row.p50),
-        _seconds(row.p95),
-        f"{row.quarantines:.1f}",
-        "-" if row.without is None else f"{row.without:.1f}",
-        str(row.wrongly_suppressed),
-    )
+def _of_kind(results: Iterable[EpisodeResult], kind: str) -> list[EpisodeResult]:
+    return [result for result in results if result.kind == kind]
 
 
-def _rollout(row: RolloutRow) -> tuple[str, ...]:
-    return (
-        rollout_title(row.rollout),
-        str(row.max_quarantined),
-        _share(row.suppressed),
-        _seconds(row.p50),
-        *map(_seconds, row.visible),
-        str(row.domains),
-    )
+def _worst(shares: dict[str, Share]) -> str:
+    """Return the kind with the lowest share."""
+    if not shares:
+        return "-"
+    kind = min(shares, key=lambda kind: shares[kind].hits / max(1, shares[kind].of))
+    return f"{kind} {_share(shares[kind])}"
 
 
-def _normal_days(row: NormalDaysRow) -> str:
-    return (
-        f"{count_noun(row.days, 'normal day')}: {row.domains:.2f} false domains a day "
-        f"[{row.low:.2f}, {row.high:.2f}], {row.suppressed:.2f} suppressed checks"
-    )
+def _false_domains(usual: Sequence[EpisodeResult]) -> tuple[str, str, str]:
+    """Return the false domains of a fleet in a day of usual operation, their nodes, and the mean number of
+    checks that are suppressed.
+    """
+    hours = sum(result.score.hours for result in usual)
+    if not hours:
+        return "-", "-", "-"
+    days, wrong = hours / _HOURS_OF_DAY, [len(result.score.wrong) for result in usual]
+    low, high = (end * len(usual) / days for end in bootstrap(wrong))
+    if not sum(wrong):
+        high = poisson(0)[1] / days
+    nodes = sum(domain.nodes for result in usual for domain in result.score.wrong) / days
+    suppressed = sum(result.score.suppressed for result in usual) / hours
+    return f"{sum(wrong) / days:.2f} [{low:.2f}, {high:.2f}]", f"{nodes:.1f}", f"{suppressed:.3f}"
 
 
-def _share(share: Share) -> str:
-    return f"{share.hits / share.of:.2f} [{share.low:.2f}, {share.high:.2f}]" if share.of else "-"
+def _kinds(size_class: int, results: Sequence[EpisodeResult], decided: Decided) -> Iterator[str]:
+    """Yield the table of one size class, by kind."""
+    low, high = SIZE_CLASSES[size_class]
+    yield f"### {low:,} to {high:,} nodes"
+    yield ""
+    yield from _head(
+        "cause", "episodes", "recall", "precision", "undecided", "named after, 50% / 95%", "healthy out, h",
+        "faulty in, h", "checks suppressed",
+    )  # fmt: skip
+    for kind in KINDS:
+        rows = _of_kind(results, kind)
+        if rows:
+            figures = cell(rows, decided)
+            yield _row(
+                kind,
+                str(figures.episodes),
+                _share(figures.recall),
+                _share(figures.precision),
+                _portion(figures.undecided),
+                f"{_seconds(figures.p50)} / {_seconds(figures.p95)}" if figures.p50 is not None else "-",
+                f"{figures.healthy_out:.1f}",
+                f"{figures.faulty_in:.1f}",
+                f"{figures.suppressed:.3f}",
+            )
+
+
+def _corners(results: Sequence[EpisodeResult], count: int) -> Iterator[str]:
+    """Yield the table of the worst corners."""
+    corners = worst_corners(results, count)
+    if corners:
+        yield from _head("worst corners", "episodes", "each cause named, and nothing else")
+        for corner in corners:
+            yield _row("; ".join(corner.conditions), str(corner.success.of), _share(corner.success))
+
+
+def _head(*titles: str) -> Iterator[str]:
+    yield _row(*titles)
+    yield f"|{'---|' * len(titles)}"
+
+
+def _row(*values: str) -> str:
+    return f"| {' | '.join(values)} |"
+
+
+def _share(part: Share) -> str:
+    return f"{part.hits / part.of:.2f} [{part.low:.2f}, {part.high:.2f}]" if part.of else "-"
+
+
+def _portion(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
 
 
 def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f} s"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[StyledLine]:
-    """Yield the rows under their heads. A column without a value is left out."""
-    columns = [column for column in range(len(heads)) if any(row[column] not in {"", "-"} for row in rows)]
-    widths = {column: max(len(row[column]) for row in (heads, *rows)) for column in columns}
-    for row, style in ((heads, "dim"), *((row, "") for row in rows)):
-        cells = (row[column].ljust(widths[column]) for column in columns)
-        yield StyledLine((StyledText("  ".join(cells).rstrip(), style),))

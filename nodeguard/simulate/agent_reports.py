@@ -51,10 +51,10 @@ class TimedReport(Struct, frozen=True):
 class SimulatedAgent:
     """What all agents of a simulated fleet share: the catalogue, and reports that were computed before.
 
-    name: of the catalogue in reports. checks: ids of all checks.
+    checks: ids of all checks.
     """
 
-    def __init__(self, catalogue: Catalogue, signals: Mapping[str, Signal], name: str = "built in") -> None:
+    def __init__(self, catalogue: Catalogue, signals: Mapping[str, Signal]) -> None:
         # Without platforms the expectation comes from a node's peers and its own past.
         self._catalogue = replace(catalogue, platforms=())
         self._rules, self._wanted = (
@@ -62,7 +62,7 @@ class SimulatedAgent:
             plan_derivation(self._catalogue, signals),
         )
         topologies = {check.id: check.topologies for check in catalogue.checks if check.topologies}
-        self._facts = NodeFacts("a node", "1.0", name, topologies, _INVENTORY)
+        self._facts = NodeFacts("a node", "1.0", "built in", topologies, _INVENTORY)
         self._delays = {subsystem: _Delays(self._rules, subsystem) for subsystem in _TARGET_KINDS}
         self._fault_reports: dict[tuple[str, int, float], tuple[TimedReport, ...]] = {}
         self._healthy_reports: dict[Subsystem, Report] = {}
@@ -181,14 +181,13 @@ def _summary(verdict: Verdict) -> tuple[object, ...]:
 
 
 def merge_reports(reports: Sequence[Report]) -> Report:
-    """Return one report of a node's parts. The last part names the catalogue."""
+    """Return one report of a node's parts."""
     worst = max(reports, key=lambda part: part.health.rank)
     findings = sorted(
         (finding for part in reports for finding in part.findings), key=lambda finding: -finding.health.rank
     )
     return replace(
         worst,
-        catalogue=reports[-1].catalogue,
         findings=tuple(findings),
         unreadable=tuple(failure for part in reports for failure in part.unreadable),
         passing=tuple(passing for part in reports for passing in part.passing),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Literal
 
@@ -98,27 +98,21 @@ class SimulatedAgents:
         self,
         faults: Iterable[Fault],
         chance: Random,
-        rollouts: Mapping[int, tuple[float, Report]] | None = None,
         changes: Iterable[NodeChange] = (),
     ) -> list[FleetEvent]:
-        """Return all events of some faults, by time. Each agent evaluates at its own offset.
-
-        rollouts: time and report of another catalogue, by node. changes: of Nodes, by operators.
+        """Return all events of some faults, by time. Each agent evaluates at its own offset. changes: of
+        Nodes, by operators.
         """
         faults_of: dict[int, list[Fault]] = defaultdict(list)
         for fault in faults:
             faults_of[fault.node].append(fault)
-        rollouts = rollouts or {}
         events = [FleetEvent(change.at, "node changed", change.node, change=change) for change in changes]
-        for node in sorted(faults_of.keys() | rollouts.keys()):
+        for node in sorted(faults_of):
             offset = chance.random() * EVALUATION_SECONDS
-            node_faults = sorted(faults_of.get(node, ()), key=_start)
-            events += self._node_events(node, node_faults, offset, rollouts.get(node))
+            events += self._node_events(node, sorted(faults_of[node], key=_start), offset)
         return sorted(events, key=lambda event: (event.at, _ORDER.index(event.kind), event.node))
 
-    def _node_events(
-        self, node: int, faults: Sequence[Fault], offset: float, rollout: tuple[float, Report] | None
-    ) -> Iterator[FleetEvent]:
+    def _node_events(self, node: int, faults: Sequence[Fault], offset: float) -> Iterator[FleetEvent]:
         for fault in faults:
             yield FleetEvent(fault.start, "fault starts", node, fault=fault)
             yield FleetEvent(fault.end, "fault ends", node, fault=fault)
@@ -135,8 +129,7 @@ class SimulatedAgents:
         parts: dict[str, tuple[float, Report]] = {
             subsystem: (0.0, self.agent.healthy_report(subsystem)) for subsystem in SUBSYSTEMS
         }
-        steps = [*reports, *([(rollout[0], "rollout", rollout[1])] if rollout else [])]
-        for at, part, report in sorted(steps, key=lambda step: step[0]):
+        for at, part, report in sorted(reports, key=lambda step: step[0]):
             parts[part] = at, report
             aged = tuple(age_report(latest, at - reported_at) for reported_at, latest in parts.values())
             yield FleetEvent(at, "report", node, self._node_report(aged))

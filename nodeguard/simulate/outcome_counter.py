@@ -35,15 +35,14 @@ class OutcomeCounter(Observer):
 
     justified_seconds, unjustified_seconds: node-seconds in quarantine with a fault and without one.
     quarantines: of nodes; correct_quarantines: of nodes with a fault; shared_fault_quarantines: of nodes with
-    a shared fault, by its cause. max_quarantined: nodes at one time; max_healthy_quarantined: of them without
-    a fault, at most. degraded, suppressed: diagnoses in their order. incidents: that opened;
-    domain_incidents: those of domains and checks.
+    a shared fault, by its cause. max_quarantined: nodes at one time. degraded, suppressed: diagnoses in their
+    order. incidents: that opened; domain_incidents: those of domains and checks.
     """
 
     def __init__(self) -> None:
         self.justified_seconds = self.unjustified_seconds = 0.0
         self.quarantines = self.correct_quarantines = 0
-        self.max_quarantined = self.max_healthy_quarantined = 0
+        self.max_quarantined = 0
         self.shared_fault_quarantines: Counter[str] = Counter()
         self.degraded: list[DomainDegraded] = []
         self.suppressed: list[CheckSuppressed] = []
@@ -76,8 +75,6 @@ class OutcomeCounter(Observer):
             self.shared_fault_quarantines.update(cause for cause in causes if "/" in cause)
             self._quarantined[node] = at
             self.max_quarantined = max(self.max_quarantined, len(self._quarantined))
-            healthy = sum(1 for quarantined in self._quarantined if not self._faults[quarantined])
-            self.max_healthy_quarantined = max(self.max_healthy_quarantined, healthy)
         elif was_excluded and not is_excluded:
             self._count_time(node, at)
             del self._quarantined[node]

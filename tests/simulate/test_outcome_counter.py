@@ -18,12 +18,7 @@ def test_quarantine_is_justified_while_the_node_has_a_fault() -> None:
     counter.marks_changed(1, frozenset(), 60.0)
     counter.close(65.0)
     assert (counter.justified_seconds, counter.unjustified_seconds) == (30.0, 20.0)
-    assert (
-        counter.quarantines,
-        counter.correct_quarantines,
-        counter.max_quarantined,
-        counter.max_healthy_quarantined,
-    ) == (2, 1, 2, 2)
+    assert (counter.quarantines, counter.correct_quarantines, counter.max_quarantined) == (2, 1, 2)
     assert counter.shared_fault_quarantines == {"fabric/p0/leaf1": 1}
 
 

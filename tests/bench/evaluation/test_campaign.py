@@ -9,7 +9,7 @@ import pytest
 from bench.diagnosis import parser, selected, tasks
 from bench.evaluation.campaign import Task, run_campaign, run_task
 from bench.evaluation.results import BEFORE, EpisodeResult, read_results
-from bench.evaluation.world_tables import tables
+from bench.evaluation.tables import tables
 
 KINDS = ("leaf dead", "nothing", BEFORE)
 
@@ -57,7 +57,7 @@ def test_options_select_results(results: list[EpisodeResult]) -> None:
 
 def test_tables(results: list[EpisodeResult]) -> None:
     lines = list(tables(results))
-    assert lines[0] == "## Rule `present`, seeds 1 to 1"
+    assert lines[0] == "Rule `present`, seeds 1 to 1:"
     assert "| 129 to 448 | 2 | 1.00 [0.21, 1.00] | leaf dead 1.00 [0.21, 1.00] |" in "\n".join(lines)
     assert any(line.startswith("| leaf dead | 1 | 1.00") for line in lines)
     assert len(list(tables(results, is_short=True))) < len(lines)

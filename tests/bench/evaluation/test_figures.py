@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from bench.evaluation.figures import bootstrap, mean
+from bench.evaluation.figures import bootstrap
 
 
 def test_bootstrap_interval() -> None:
@@ -8,8 +8,3 @@ def test_bootstrap_interval() -> None:
     assert 0.03 < low < 0.1 < high < 0.18
     assert bootstrap([0.0] * 90 + [1.0] * 10) == (low, high)
     assert bootstrap([]) == (0.0, 0.0)
-
-
-def test_mean() -> None:
-    assert mean([5.0, 1.0, 3.0]) == 3.0
-    assert mean([]) is None
