@@ -27,7 +27,8 @@ class DomainDecision(Struct, frozen=True):
     a Node keeps them until it gets the mark of the domain. grows: whether Nodes without the mark get it.
     granted_at: when a dry run granted the mark, in seconds since the epoch; else 0. evidence: why the domain
     is degraded; clears_when: the condition that ends it. restraint, write: of a granted mark that is not in
-    effect on all of its Nodes, as of MarkDecision.
+    effect on all of its Nodes, as of MarkDecision. withholds_nodes: whether its nodes wait with it, as only
+    the number of new domains in an hour withholds the mark.
     """
 
     degraded: DegradedDomain
@@ -41,6 +42,7 @@ class DomainDecision(Struct, frozen=True):
     clears_when: str = ""
     restraint: RestraintKind | Literal[""] = ""
     write: WriteState | None = None
+    withholds_nodes: bool = False
 
     @property
     def is_granted(self) -> bool:
@@ -142,11 +144,14 @@ def decide_domains(
             dry_run.append((domain, parts))
             continue
         # A domain that replaces its parts is not a new one.
-        reason = context.restraint or ("" if parts else _rate_refusal(policy, usage.recent))
+        rate_refusal = "" if parts else _rate_refusal(policy, usage.recent)
         is_first = usage.is_within() or (bool(parts) and usage.is_within(nodes))
-        reason = reason or _nodes_refusal(context, usage.nodes, nodes, is_first=is_first)
-        if reason:
-            withheld = DomainDecision(domain, IncidentState.WITHHELD, reason, parts=parts, grows=False)
+        nodes_refusal = _nodes_refusal(context, usage.nodes, nodes, is_first=is_first)
+        if reason := context.restraint or rate_refusal or nodes_refusal:
+            waits = bool(rate_refusal) and not nodes_refusal
+            withheld = DomainDecision(
+                domain, IncidentState.WITHHELD, reason, parts=parts, grows=False, withholds_nodes=waits
+            )
             decisions.append(withheld)
             continue
         usage.nodes |= nodes

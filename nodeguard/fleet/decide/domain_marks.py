@@ -228,14 +228,13 @@ class DomainMarks:
         return uid in self._votes.domain_members.nodes(degraded.domain) or uid in degraded.moved
 
     def withheld_message(self, request: MarkRequest, now: Instant) -> str:
-        """Return why a request is withheld with the mark of a domain that explains it; empty if it is not.
-        One by one, the nodes of a withheld domain would use up the budgets of other faults.
+        """Return why a request waits with the mark of a domain that explains it; empty if it does not. One by
+        one, its nodes would use up the budgets of other faults within the hour until the domain is marked.
         """
         for decision in self.decisions.values():
             degraded = decision.degraded
             if (
-                decision.mark is None
-                and decision.state == IncidentState.WITHHELD
+                decision.withholds_nodes
                 and self.has_node(degraded, request.uid)
                 and self.explains(degraded, request.check, request.since, now)
             ):
