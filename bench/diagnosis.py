@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.evaluation.campaign import RULES, Task, run_campaign
 from bench.evaluation.fleets import SIZE_CLASSES
 from bench.evaluation.plants import KINDS
-from bench.evaluation.results import BEFORE, EpisodeResult
+from bench.evaluation.results import BEFORE, ORACLE, EpisodeResult
 from bench.evaluation.tables import tables
 from nodeguard.cli.streams import print_error, print_output
 from nodeguard.cli.usage import ArgumentParser, whole_number
@@ -47,9 +47,7 @@ def parser() -> ArgumentParser:
     )
     add = parser.add_argument
     runs, seeds = whole_number(1, 10_000), whole_number(0, 2**31)
-    add(
-        "--rule", nargs="+", choices=list(RULES), default=["present"], help="rules of the diagnosis (present)"
-    )
+    add("--rule", nargs="+", choices=[*RULES, ORACLE], default=["present"], help="rules (present)")
     add("--nodes", nargs="+", type=int, choices=list(SIZE_CLASSES), default=list(SIZE_CLASSES),
         help="size classes of the fleets (all)")  # fmt: skip
     add("--kinds", nargs="+", choices=KINDS_OF_EPISODES, default=KINDS_OF_EPISODES, metavar="KIND",

@@ -20,12 +20,13 @@ from msgspec.json import decode, encode
 
 from bench.evaluation.background import draw_background
 from bench.evaluation.corners import drawn_parameters
-from bench.evaluation.draw import ATTEMPTS, draw_plant
+from bench.evaluation.draw import ATTEMPTS, draw_plant, world_of
+from bench.evaluation.oracle_world import WorldOracle
 from bench.evaluation.plants import KINDS
 from bench.evaluation.replay import MakePlanner, WorldFleet
 from bench.evaluation.report_book import ReportBook
-from bench.evaluation.results import BEFORE, EpisodeResult, Key, key_of, read_results
-from bench.evaluation.score import score
+from bench.evaluation.results import BEFORE, ORACLE, EpisodeResult, Key, key_of, read_results
+from bench.evaluation.score import Score, score
 from bench.evaluation.simple_rule import simple_planner
 from bench.evaluation.world import Background, Plant
 from nodeguard.cli.check_catalogue import load_catalogue
@@ -93,10 +94,35 @@ def run_task(task: Task) -> list[EpisodeResult]:
         }
         if attempt == 0 and BEFORE in rest:
             plants[BEFORE] = Plant(kind=BEFORE, start=background.before)
-        if plants:
+        if plants and task.rule == ORACLE:
+            results += (_decided(background, plant) for plant in plants.values())
+        elif plants:
             results += _run_background(task, background, plants)
         rest -= plants.keys()
     return results
+
+
+def _decided(background: Background, plant: Plant) -> EpisodeResult:
+    """Return which causes the oracle names: those that the votes decide within the episode."""
+    began = time.process_time()
+    oracle = WorldOracle(world_of(background, plant))
+    within = background.until - background.before
+    named = (0.0 if oracle.decides(index, within) else None for index in range(len(plant.causes)))
+    return _result(ORACLE, background, plant, Score(hours=within / 3600.0, named=tuple(named)), began)
+
+
+def _result(rule: str, background: Background, plant: Plant, found: Score, began: float) -> EpisodeResult:
+    return EpisodeResult(
+        rule=rule,
+        kind=plant.kind,
+        size_class=background.size_class,
+        seed=background.seed,
+        attempt=background.attempt,
+        nodes=background.fleet.size,
+        score=found,
+        parameters=drawn_parameters(background, plant),
+        cpu=round(time.process_time() - began, 4),
+    )
 
 
 def _run_background(
@@ -110,17 +136,8 @@ def _run_background(
     fleet.play(nothing, 0.0, background.before)
 
     def result(plant: Plant, start: float, end: float) -> EpisodeResult:
-        return EpisodeResult(
-            rule=task.rule,
-            kind=plant.kind,
-            size_class=task.size_class,
-            seed=task.seed,
-            attempt=background.attempt,
-            nodes=background.fleet.size,
-            score=score(background, plant, fleet.spans, fleet.marks.close(end), start, end),
-            parameters=drawn_parameters(background, plant),
-            cpu=round(time.process_time() - began, 4),
-        )
+        found = score(background, plant, fleet.spans, fleet.marks.close(end), start, end)
+        return _result(task.rule, background, plant, found, began)
 
     def episode(plant: Plant) -> EpisodeResult:
         fleet.play(plant, background.before, background.until)

@@ -28,6 +28,11 @@ def plant_cause(background: Background, kind: str) -> World | None:
     plant = draw_plant(background, kind)
     if plant is None:
         return None
+    return world_of(background, plant)
+
+
+def world_of(background: Background, plant: Plant) -> World:
+    """Return the world of a background and a plant, with its votes."""
     return World(background=background, plant=plant, votes=observed_votes(background, plant))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bench.diagnosis import parser, selected, tasks
 from bench.evaluation.campaign import Task, run_campaign, run_task
-from bench.evaluation.results import BEFORE, EpisodeResult, read_results
+from bench.evaluation.results import BEFORE, ORACLE, EpisodeResult, read_results
 from bench.evaluation.tables import tables
 
 KINDS = ("leaf dead", "nothing", BEFORE)
@@ -33,6 +33,12 @@ def test_a_kind_does_not_depend_on_the_others(results: list[EpisodeResult]) -> N
     (single,) = run_task(Task("present", 256, 1, ("leaf dead",)))
     (among_others,) = (result for result in results if result.kind == "leaf dead")
     assert single.score == among_others.score
+
+
+def test_the_oracle_decides_a_dead_leaf() -> None:
+    by_kind = {result.kind: result for result in run_task(Task(ORACLE, 256, 1, KINDS))}
+    assert by_kind["leaf dead"].score.named == (0.0,)
+    assert by_kind["nothing"].score.named == ()
 
 
 def test_a_run_is_continued(tmp_path: Path) -> None:
