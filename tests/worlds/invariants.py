@@ -271,7 +271,9 @@ class Invariants:
             require(suppression is not None, "only a suppressed check retracts", what)
             assert suppression is not None
             require(suppression.retracts, "only a wide suppression retracts", what, suppression)
-            began = world.wall - (world.mono - suppression.began)
+            # A recorded time is one of the clock before a jump, or after it.
+            later = sum(seconds for at, seconds in world.jumps if at > suppression.began)
+            began = world.wall - (world.mono - suppression.began) - max(0.0, later)
             require(cause.since >= began - 1.0, "only marks of the episode are retracted", what, cause)
         elif mark.reason == "preempted":
             require(cause.injected, "only the mark of an injected fault is preempted", what)

@@ -40,6 +40,7 @@ class World:
     def __init__(self, history: History, *, crashes: bool = False) -> None:
         self.leaf, self.crashes = history.leaf, crashes
         self.wall, self.mono = 1_700_000_000.0, 10_000.0
+        self.jumps: list[tuple[float, float]] = []  # of the wall clock: when, and by how many seconds
         self.options = set(history.options)
         self.policy = policy_of(self.options)
         self.paused = ""
@@ -337,6 +338,7 @@ class World:
 
     def _clock(self, step: Step) -> None:
         self.wall += float(step.value)
+        self.jumps.append((self.mono, float(step.value)))
 
     def _restart(self, step: Step) -> None:
         """Kill the aggregator: of its pending writes, some are carried out."""
