@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from functools import reduce
+from operator import getitem
 from typing import Any
+
+from msgspec import ValidationError, convert
 
 from nodeguard.config.errors import FieldPath, parse_field_path
 
@@ -33,6 +37,8 @@ def explain_validation_error(
     """
     text, place = _ERROR.findall(error)[0]
     path = parse_field_path(place)
+    if path and path[0] not in hidden:
+        path = _with_keys(path, schema, data, error)
     if match := _FIELD.fullmatch(text):
         is_unknown, name = match.groups()
         if not is_unknown:
@@ -68,6 +74,30 @@ def allowed_values(schema: Any, path: FieldPath) -> list[str]:
     """Return the values that an enumeration at a path allows, or the field names of a Struct there."""
     values = [value for node in _nodes_at(schema, path) for value in _values(_unwrapped(node))]
     return list(dict.fromkeys(map(str, values)))
+
+
+def _with_keys(path: FieldPath, schema: Any, data: Any, error: str) -> FieldPath:
+    """Return a path with the keys of mappings, which msgspec leaves out: the first with this error."""
+    if ... not in path:
+        return path
+    before, after = path[: path.index(...)], path[path.index(...) + 1 :]
+    for key, value in reduce(getitem, before, data).items():
+        reduced = _replaced(data, before, {key: value})
+        try:
+            convert(reduced, schema)
+        except ValidationError as again:
+            if str(again) == error:
+                return _with_keys((*before, key, *after), schema, reduced, error)
+    return path
+
+
+def _replaced(data: Any, path: FieldPath, value: Any) -> Any:
+    """Return data with another value at a path."""
+    if not path:
+        return value
+    copy = data.copy()
+    copy[path[0]] = _replaced(data[path[0]], path[1:], value)
+    return copy
 
 
 def _value_text(data: Any, path: FieldPath, hidden: Collection[str]) -> str:

@@ -97,7 +97,7 @@ HEAD = "checks:\n- id: lost\n  health: fatal\n"
         (HEAD + "  times:\n", "gpu.yaml:4: times: nothing does not fit: write a whole number"),
         (
             HEAD + "  when:\n  - signal: a\n    where: {xid: [x]}\n",
-            "gpu.yaml:6: where[...][0]: a value does not fit: write a whole number",
+            "gpu.yaml:6: xid[0]: 'x' does not fit: write a whole number",
         ),
         (
             HEAD + "  join: {type: none, of: []}\n",
