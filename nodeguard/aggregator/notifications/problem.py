@@ -7,21 +7,23 @@ from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
 
 
-def delivery_problem(delivery: Delivery, now: float) -> str:
-    """Return which webhooks do not accept requests, and why; empty for none. now: seconds since the epoch.
+def delivery_problem(delivery: Delivery, now: float, noun: str = "notification") -> str:
+    """Return which webhooks do not accept requests, and why; empty for none.
+
+    now: seconds since the epoch. noun: of what it receives.
 
     One that has lost nothing, and for which nothing waits, is left out: another aggregator sends to it.
     """
     return "; ".join(
-        f"webhook {name}: {problem}; {_waiting_text(delivery, name, now)}, "
-        f"{count_noun(delivery.refused[name], 'notification')} refused, "
-        f"{count_noun(delivery.dropped[name], 'notification')} dropped"
+        f"webhook {name}: {problem}; {_waiting_text(delivery, name, now, noun)}, "
+        f"{count_noun(delivery.refused[name], noun)} refused, "
+        f"{count_noun(delivery.dropped[name], noun)} dropped"
         for name, problem in delivery.problems.items()
         if delivery.waiting(name) or delivery.refused[name] or delivery.dropped[name]
     )
 
 
-def _waiting_text(delivery: Delivery, webhook: str, now: float) -> str:
+def _waiting_text(delivery: Delivery, webhook: str, now: float, noun: str) -> str:
     oldest = delivery.oldest(webhook)
     age = f", the oldest for {format_duration(now - oldest)}" if oldest is not None else ""
-    return f"{count_noun(len(delivery.waiting(webhook)), 'notification')} pending{age}"
+    return f"{count_noun(len(delivery.waiting(webhook)), noun)} pending{age}"

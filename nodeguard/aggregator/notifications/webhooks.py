@@ -46,7 +46,8 @@ class Webhooks:
     def problem(self) -> str:
         """Return which webhooks do not accept requests, and why; empty for none."""
         now = self._now().wall
-        return "; ".join(filter(None, (delivery_problem(delivery, now) for delivery in self.deliveries)))
+        marks = (delivery_problem(executor.delivery, now, "message") for executor in self.mirror.executors)
+        return "; ".join(filter(None, (self.sender.problem(), *marks)))
 
     async def run(self) -> None:
         """Send until cancelled."""

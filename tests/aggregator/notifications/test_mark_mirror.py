@@ -115,3 +115,4 @@ async def test_a_webhook_that_does_not_accept_marks_is_shown(receiver: MarkRecei
     async with aggregator.running():
         aggregator.plan(1)
         await until_async(lambda: "webhook slurm: HTTP status 403" in aggregator.webhooks.problem())
+    assert "notification" not in aggregator.webhooks.problem()
