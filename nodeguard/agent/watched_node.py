@@ -170,7 +170,11 @@ def watch_recording(
 ) -> WatchedNode:
     """Return the machine of a bundle, which continues where its state ends. The manifest completes site."""
     start = bundle.recording.state_at(0.0).instant
-    state, load_error = _load(file, Instant(start.wall, float("inf"), start.boot_id), start.wall)
+    try:
+        state, load_error = _load(file, Instant(start.wall, float("inf"), start.boot_id), start.wall)
+    except BaseException:
+        bundle.close()
+        raise
     began = max(0.0, state.mono - start.mono) if state.boot_id == start.boot_id else 0.0
     manifest = bundle.recording.manifest
     recorded = [source for source in sources if bundle.is_recorded(source.name, source.paths)]

@@ -52,8 +52,12 @@ class WatchedBundle:
             self.kmsg.watch()
         except OSError as error:
             self._not_watched(error)
-        self._cover()
-        self.recording = self._opened([])
+        try:
+            self._cover()
+            self.recording = self._opened([])
+        except BundleError:
+            self.close()
+            raise
 
     def note_changes(self) -> None:
         """Note changes up to now; `reload` then reads them."""

@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from nodeguard.agent.state_file import StateFile
+from nodeguard.agent.watched_node import watch_recording
 from nodeguard.bundle import watched
 from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.watched import WatchedBundle
+from nodeguard.derive.derive import PlatformHints
+from nodeguard.worker.lane import filesystem_lane
 from tests.bundle.bundles import MANIFEST, bundle, lay
 from tests.logs import LogLines
 from tests.waiting import PATIENCE
@@ -21,8 +25,25 @@ ONE = "6,1,1000000,-;one"
 
 
 def test_a_bundle_that_breaks_the_format_at_the_start_is_refused(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
     with pytest.raises(BundleError, match=r"nvml\.json: is cut short"):
         WatchedBundle(bundle(tmp_path, {"nvml.json": "{"}))
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_an_error_before_the_agent_runs_ends_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "refused")
+
+    monkeypatch.setattr(StateFile, "load", fail)
+    file = StateFile(str(tmp_path / "state"), filesystem_lane())
+    watch = WatchedBundle(bundle(tmp_path, {"sys/a": "1"}))
+    with pytest.raises(OSError, match="refused"):
+        watch_recording(watch, 1.0, (), PlatformHints(), file)
+    with pytest.raises(ValueError, match="closed epoll"):
+        watch.kmsg.fileno()
 
 
 def test_reload_reads_the_bundle_once_after_a_noted_change(tmp_path: Path) -> None:
