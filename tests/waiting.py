@@ -16,13 +16,21 @@ PROMPTLY = 60.0
 Answer = TypeVar("Answer")
 
 
-def until(condition: Callable[[], Answer], message: Callable[[], str] = str, every: float = 0.005) -> Answer:
+def until(
+    condition: Callable[[], Answer],
+    message: Callable[[], str] = str,
+    every: float = 0.005,
+    progress: Callable[[], object] = lambda: None,
+) -> Answer:
     """Wait until a condition holds, and return its value.
 
-    message: what has happened instead, for the error on a time-out. every: seconds between two calls.
+    message: what has happened instead, for the error on a time-out. every: seconds between two calls. progress: the
+    time starts again with each change of this, for work of which the amount and not the speed is known.
     """
-    end = time.monotonic() + PATIENCE
+    end, reached = time.monotonic() + PATIENCE, progress()
     while not (answer := condition()):
+        if (now_reached := progress()) != reached:
+            end, reached = time.monotonic() + PATIENCE, now_reached
         assert time.monotonic() < end, f"the condition is still false after {PATIENCE:g} s. {message()}"
         time.sleep(every)
     return answer

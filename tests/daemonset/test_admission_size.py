@@ -37,6 +37,9 @@ REFUSED = {
     "labels": 30_000,
 }
 
+# HTTP status of a change that took too long.
+_TIMEOUT = 504
+
 FOREIGN = {"key": "example.com/more", "effect": "NoExecute"}
 
 
@@ -87,7 +90,8 @@ def installed(new_cluster: NewCluster) -> Iterator[Cluster]:
 def kind(request: pytest.FixtureRequest, installed: Cluster) -> str:
     """Create the largest Node of a kind."""
     name: str = request.param
-    installed.api.post(NODES, large(name, LARGEST[name], object_name(name)))
+    reason = refusal(lambda: installed.api.post(NODES, large(name, LARGEST[name], object_name(name))))
+    assert not reason or "already exists" in reason
     return name
 
 
@@ -97,12 +101,18 @@ def object_name(kind: str) -> str:
 
 
 def refusal(call: Callable[[], object]) -> str:
-    """Return why a request is refused; empty where it is admitted."""
-    try:
-        call()
-    except ApiError as error:
-        return str(error)
-    return ""
+    """Return why a request is refused; empty where it is admitted.
+
+    An API server ends a change after 34 seconds, which a busy machine may need. The request is repeated then.
+    """
+    while True:
+        try:
+            call()
+        except ApiError as error:
+            if error.code != _TIMEOUT:
+                return str(error)
+        else:
+            return ""
 
 
 def json_patch(api: Api, kind: str, *operations: Object, status: bool = False) -> str:
@@ -127,8 +137,8 @@ STATE_PATH = f"/metadata/annotations/{STATE.replace('/', '~1')}"
 
 
 def test_it_is_the_largest_node(kind: str, installed: Cluster) -> None:
-    with pytest.raises(ApiError, match=r"too large|Too long"):
-        installed.api.post(NODES, large(kind, REFUSED[kind], "larger"))
+    reason = refusal(lambda: installed.api.post(NODES, large(kind, REFUSED[kind], "larger")))
+    assert "too large" in reason or "Too long" in reason
 
 
 def test_marks_are_protected(kind: str, installed: Cluster) -> None:

@@ -282,6 +282,7 @@ class Swarm:
             lambda: not self.pending,
             lambda: f"{self.pending} reports are not acknowledged: {self.refused[-3:]}",
             every=0.02,
+            progress=lambda: self.pending,
         )
         return time.monotonic() - begin
 
