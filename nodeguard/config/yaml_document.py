@@ -8,6 +8,7 @@ A number with a leading zero is text as well.
 from __future__ import annotations
 
 import copy
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,7 @@ import msgspec
 
 from nodeguard.config.error_messages import explain_validation_error
 from nodeguard.config.errors import ConfigError, FieldPath, field_name, parse_field_path
+from nodeguard.config.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -113,8 +115,10 @@ def load_yaml(path: Path | Traversable) -> YamlDocument:
     """Read and parse one YAML file of at most SIZE_LIMIT bytes. Raises ConfigError."""
     file = str(path)
     try:
-        with path.open("rb") as stream:
-            data: bytes = stream.read(SIZE_LIMIT + 1)
+        if isinstance(path, os.PathLike):
+            data = read_regular_file(path, SIZE_LIMIT + 1, may_be_pipe=True)
+        else:
+            data = path.read_bytes()
     except OSError as error:
         remedy = "check that it is there and may be read"
         raise ConfigError(file, 0, "", f"cannot be read: {error.strerror}", remedy) from None

@@ -5,10 +5,14 @@ from __future__ import annotations
 import ssl
 from typing import Protocol
 
+from nodeguard.config.regular_file import read_regular_file
 from nodeguard.local.client_tls import client_context
 
 # Remedy where neither kind of credentials is usable.
 OUTSIDE_OF_POD = "run inside a pod with a service account, or name a kubeconfig"
+
+# Bytes of a token or of certificates: an API server and etcd have the same limit for a Secret.
+_LIMIT = 1 << 20
 
 
 class AccessError(Exception):
@@ -52,8 +56,7 @@ def tls_context(authority_file: str | None) -> ssl.SSLContext:
 
 def file_content(path: str) -> str:
     """Return the text of a file. Raises OSError, and AccessError for an empty one."""
-    with open(path, encoding="ascii", errors="replace") as file:
-        text = file.read().strip()
+    text = read_regular_file(path, _LIMIT).decode("ascii", "replace").strip()
     if not text:
         raise AccessError(f"{path} is empty")
     return text

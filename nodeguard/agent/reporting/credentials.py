@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import ssl
+from stat import S_ISREG
 
 from msgspec import Struct
 
+from nodeguard.config.regular_file import read_regular_file
 from nodeguard.local.client_tls import client_context
 
 # A projected service account token has about 1 KiB.
@@ -51,6 +54,8 @@ class TokenFile:
     def _read_if_changed(self) -> None:
         with os.fdopen(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             stat = os.fstat(file.fileno())
+            if not S_ISREG(stat.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
             version = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
             if version == self._version:
                 return
@@ -94,7 +99,7 @@ def tls_context(ca_file: str | None, files: CertificateFiles | None = None) -> s
 def _load_certificate(context: ssl.SSLContext, files: CertificateFiles) -> None:
     for path in (files.certificate, files.key):
         try:
-            os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+            read_regular_file(path, 1)
         except OSError as error:
             raise TlsFileError(
                 f"{path}: {error.strerror}: put the node's certificate and key in place, or set their paths"

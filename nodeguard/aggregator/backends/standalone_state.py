@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.config.regular_file import read_regular_file
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.local.atomic_write import atomic_write
 from nodeguard.local.daemon_thread import DaemonThread
@@ -73,8 +74,7 @@ def state_path(directory: str) -> str:
 def read_state(path: str) -> StandaloneState:
     """Return the state in a file; an empty state without a file. Raises StandaloneStateError."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(SIZE_LIMIT + 1)
+        data = read_regular_file(path, SIZE_LIMIT + 1)
         if len(data) > SIZE_LIMIT:
             raise StandaloneStateError(
                 f"{path} has more than {SIZE_LIMIT} bytes: restore a copy, or move it away"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from nodeguard.config.regular_file import read_regular_file
 from nodeguard.local.atomic_write import atomic_write
 from nodeguard.model.stored_text import StoredText, StoreError
 
@@ -29,8 +30,7 @@ class FileStore:
 
     def _read(self) -> StoredText:
         try:
-            with open(self.name, "rb") as file:
-                return StoredText(file.read(_LIMIT).decode(errors="replace"), "file")
+            return StoredText(read_regular_file(self.name, _LIMIT).decode(errors="replace"), "file")
         except FileNotFoundError:
             return StoredText()
         except OSError as error:

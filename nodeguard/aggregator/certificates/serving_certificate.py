@@ -13,6 +13,7 @@ from typing import Protocol
 from cryptography import x509
 from msgspec import Struct
 
+from nodeguard.config.regular_file import read_regular_file
 from nodeguard.local.certificate_validity import expired_problem
 
 logger = logging.getLogger(__name__)
@@ -181,8 +182,7 @@ class FileCertificate:
 def read_pem(path: str) -> str:
     """Return the content of a PEM file. Raises CertificateUnavailableError."""
     try:
-        with open(path, "rb") as file:
-            return file.read(_LIMIT).decode("ascii")
+        return read_regular_file(path, _LIMIT).decode("ascii")
     except OSError as error:
         raise CertificateUnavailableError(
             f"{path}: {error.strerror}: create it, or correct the path"

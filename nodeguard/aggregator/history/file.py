@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from nodeguard.config.regular_file import read_regular_file
+
 # The SQLite application id of a history: "nghi".
 APPLICATION_ID = 0x6E676869
 
@@ -89,6 +91,7 @@ def open_for_writing(path: str) -> sqlite3.Connection:
         os.mkdir(directory, 0o700)
     # Create it before SQLite does, readable by the owner only.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    read_regular_file(path, 1)  # SQLite's error would not name the reason
     connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
     try:
         _prepare(connection)
@@ -120,9 +123,8 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 def open_for_reading(path: str) -> sqlite3.Connection:
     """Open a history for reading, also while it is written. Raises HistoryFileError, OSError."""
-    with open(path, "rb") as file:
-        if not file.read(1):
-            raise HistoryFileError(_EMPTY)
+    if not read_regular_file(path, 1):
+        raise HistoryFileError(_EMPTY)
     name = f"file:{quote(os.path.abspath(path))}?mode=ro"
     try:
         return _read_only(name)

@@ -24,6 +24,7 @@ from nodeguard.aggregator.notifications.spool import (
     message_of,
 )
 from nodeguard.aggregator.notifications.subscriptions import Subscriptions
+from nodeguard.config.regular_file import read_regular_file
 from nodeguard.delivery.attempt import Destination
 from nodeguard.delivery.delivery import Delivery, DropReason
 from nodeguard.delivery.queue import Message
@@ -162,8 +163,7 @@ def _body(webhook: Webhook, payload: bytes) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(FILE_LIMIT + 1)
+    content = read_regular_file(path, FILE_LIMIT + 1)
     if len(content) > FILE_LIMIT:
         raise SpoolError(f"it has more than {FILE_LIMIT >> 20} MiB")
     return content

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
+from nodeguard.config.regular_file import read_regular_file
 from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import Name
@@ -182,8 +183,7 @@ def _read(document: YamlDocument, at: tuple[str | int, ...], name: str, limit: i
     """Return the path and the content of a file, at most a byte more than the limit."""
     path = Path(name) if Path(name).is_absolute() else Path(document.file).parent / name
     try:
-        with path.open("rb") as file:
-            return path, file.read(limit + 1)
+        return path, read_regular_file(path, limit + 1)
     except OSError as error:
         problem = f"{path} cannot be read: {error.strerror}"
         raise document.error(at, problem, "name a readable file") from None

@@ -13,6 +13,7 @@ from msgspec import UnsetType
 from nodeguard.aggregator.policy.schema import NodeLocationSpec, NodeLocationsSpec, TopologiesSpec
 from nodeguard.config.errors import ConfigError
 from nodeguard.config.errors import FieldPath as Position
+from nodeguard.config.regular_file import read_regular_file
 from nodeguard.config.yaml_document import SIZE_LIMIT, YamlDocument, convert, load_yaml
 from nodeguard.fleet.state.topology.topologies import is_pattern
 from nodeguard.model.policy import NodeLocation
@@ -96,8 +97,7 @@ def _table(located: YamlDocument, position: Position, name: str) -> Iterator[_Ro
     """Yield the rows of a table. Raises ConfigError."""
     file = Path(located.file).parent / name
     try:
-        with file.open("rb") as stream:
-            raw = stream.read(SIZE_LIMIT + 1)
+        raw = read_regular_file(file, SIZE_LIMIT + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "invalid path"
         remedy = f"put it beside {Path(located.file).name}, and check that it is readable"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -411,8 +412,11 @@ async def test_pending_notifications_survive_a_restart(receiver: WebhookReceiver
     assert (after.delivery.sent["oncall"], len(pending(after))) == (1, 0)
 
 
-async def test_a_damaged_spool_is_renamed(receiver: WebhookReceiver, tmp_path: Path, log: LogLines) -> None:
-    (tmp_path / FILE_NAME).write_text("{")
+@pytest.mark.parametrize("make", [lambda path: path.write_text("{"), os.mkfifo, os.mkdir])
+async def test_a_damaged_spool_is_renamed(
+    make: Callable[[Path], object], receiver: WebhookReceiver, tmp_path: Path, log: LogLines
+) -> None:
+    make(tmp_path / FILE_NAME)
     sender = new_sender(webhook(url=receiver.url), spool=tmp_path)
     async with running(sender):
         await until_async((tmp_path / f"{FILE_NAME}.damaged").exists)

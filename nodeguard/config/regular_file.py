@@ -1,0 +1,28 @@
+"""Reading of files that a configuration names: a pipe, directory or device is an error, at once."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from stat import S_ISDIR, S_ISFIFO, S_ISREG
+
+
+def read_regular_file(path: str | Path, limit: int, *, may_be_pipe: bool = False) -> bytes:
+    """Return at most `limit` bytes of a file, links followed.
+
+    may_be_pipe: whether a pipe with a writer is read, too, to its end; one without a writer is empty. Raises
+    OSError with the reason, for a pipe, a directory or a device too.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not (S_ISREG(mode) or (may_be_pipe and S_ISFIFO(mode))):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(limit)
+    finally:
+        os.close(descriptor)
