@@ -98,7 +98,7 @@ def test_a_storm_in_short(storm: Fleet) -> None:
 
 
 def test_no_view_of_a_storm_is_too_wide(storm: Fleet) -> None:
-    for columns in (80, 100, 120):
+    for columns in (40, 60, 80, 100, 120):
         lines = view_lines(status_view(fleet_status(storm.planner, LEADER, storm.now)))
         incidents = list_incidents(storm.planner, LEADER, storm.now).incidents
         lines += resource_lines(INCIDENT_TABLE, incidents, columns, wide=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nodeguard.cli.render.terminal import StyledLine, StyledText
@@ -29,6 +29,9 @@ _AGE_UNITS = ((36_000.0, 3600.0), (600.0, 60.0))
 # The cell of a value that does not exist.
 NONE = StyledText("-", "dim")
 
+# Before the cells of a row that continues.
+_INDENT = StyledText("  ")
+
 
 def table_lines(
     headers: Sequence[str], rows: Sequence[Sequence[StyledText]], columns: int | None
@@ -41,7 +44,7 @@ def table_lines(
         shown.append(len(headers) - 1)
         widths = [widths[index] for index in shown]
     room = None if columns is None else columns - _before_last(widths)
-    # On a terminal that is narrower still, the last cell has a line of its own.
+    # On a terminal that is narrower still, the last cell has its own line, the others those they need.
     is_split = room is not None and room < _LEAST
     lines = []
     for number, cells in enumerate(([StyledText(header, "dim") for header in headers], *rows)):
@@ -49,10 +52,22 @@ def table_lines(
         if not is_split:
             lines.append(_line([*first, _cut(last, room)], widths))
             continue
-        lines.append(_line(first, widths))
+        lines += _folded(first, widths, columns or 0)
         if number and last.text:
-            lines.append(StyledLine((StyledText("  "), _cut(last, (columns or 0) - 2))))
+            lines.append(StyledLine((_INDENT, _cut(last, (columns or 0) - 2))))
     return lines
+
+
+def _folded(cells: Sequence[StyledText], widths: Sequence[int], columns: int) -> Iterator[StyledLine]:
+    """Yield a row in lines of so many columns, broken between cells."""
+    parts, used = list[StyledText](), 0
+    for cell, width in zip(cells, widths, strict=False):
+        if parts and used + width > columns:
+            yield StyledLine(tuple(parts))
+            parts, used = [_INDENT], len(_INDENT.text)
+        parts.append(StyledText(f"{cell.text:<{width}}  ", cell.style))
+        used += width + 2
+    yield StyledLine(tuple(parts))
 
 
 def _before_last(widths: Sequence[int]) -> int:
