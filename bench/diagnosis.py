@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bench.evaluation.campaign import RULES, Task, run_campaign
+from bench.evaluation.comparison import comparison
 from bench.evaluation.fleets import SIZE_CLASSES
 from bench.evaluation.plants import KINDS
 from bench.evaluation.results import BEFORE, ORACLE, EpisodeResult
@@ -36,8 +37,8 @@ def main() -> None:
     if options.seed < HELD_OUT:
         print_error(f"seeds below {HELD_OUT} are for tuning: use --seed {SEED} for evidence")
     results = run_campaign(tasks(options), options.jobs, options.results, print_error)
-    lines = tables(selected(options, results.values()), is_short=options.table)
-    print_output("\n".join(lines))
+    own = selected(options, results.values())
+    print_output("\n".join((*tables(own, is_short=options.table), "", *comparison(own))).rstrip())
 
 
 def parser() -> ArgumentParser:

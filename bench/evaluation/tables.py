@@ -10,6 +10,7 @@ from msgspec import Struct
 from bench.evaluation.corners import worst_corners
 from bench.evaluation.figures import Share, bootstrap, share
 from bench.evaluation.fleets import SIZE_CLASSES
+from bench.evaluation.markdown import percent, table_head, table_row
 from bench.evaluation.plants import KINDS
 from bench.evaluation.results import BEFORE, ORACLE, EpisodeResult
 from nodeguard.simulate.figures import poisson, quantile
@@ -138,7 +139,7 @@ def _size_classes(results: Sequence[EpisodeResult]) -> list[int]:
 
 def _sizes(results: Sequence[EpisodeResult], decided: Decided) -> Iterator[str]:
     """Yield the table of all kinds together, by size: with the kinds of the lowest recall and precision."""
-    yield from _head(
+    yield from table_head(
         "nodes", "episodes", "recall", "worst kind", "precision", "worst kind", "undecided",
         "cost, node-hours", "false domains a day", "their nodes", "checks suppressed",
     )  # fmt: skip
@@ -149,14 +150,14 @@ def _sizes(results: Sequence[EpisodeResult], decided: Decided) -> Iterator[str]:
         by_kind = {kind: cell(rows, decided) for kind in KINDS if (rows := _of_kind(episodes, kind))}
         recalls = {kind: row.recall for kind, row in by_kind.items() if row.recall.of}
         together = cell(episodes, decided)
-        yield _row(
+        yield table_row(
             f"{SIZE_CLASSES[size_class][0]:,} to {SIZE_CLASSES[size_class][1]:,}" if size_class else "all",
             f"{len(episodes):,}",
             _share(together.recall),
             _worst(recalls),
             _share(together.precision),
             _worst({kind: row.precision for kind, row in by_kind.items()}),
-            _portion(together.undecided),
+            percent(together.undecided),
             f"{together.cost:.1f}",
             *_false_domains(usual),
         )
@@ -195,7 +196,7 @@ def _kinds(size_class: int, results: Sequence[EpisodeResult], decided: Decided) 
     low, high = SIZE_CLASSES[size_class]
     yield f"### {low:,} to {high:,} nodes"
     yield ""
-    yield from _head(
+    yield from table_head(
         "cause", "episodes", "recall", "precision", "undecided", "named after, 50% / 95%", "healthy out, h",
         "faulty in, h", "checks suppressed",
     )  # fmt: skip
@@ -203,12 +204,12 @@ def _kinds(size_class: int, results: Sequence[EpisodeResult], decided: Decided) 
         rows = _of_kind(results, kind)
         if rows:
             figures = cell(rows, decided)
-            yield _row(
+            yield table_row(
                 kind,
                 str(figures.episodes),
                 _share(figures.recall),
                 _share(figures.precision),
-                _portion(figures.undecided),
+                percent(figures.undecided),
                 f"{_seconds(figures.p50)} / {_seconds(figures.p95)}" if figures.p50 is not None else "-",
                 f"{figures.healthy_out:.1f}",
                 f"{figures.faulty_in:.1f}",
@@ -220,26 +221,13 @@ def _corners(results: Sequence[EpisodeResult], count: int) -> Iterator[str]:
     """Yield the table of the worst corners."""
     corners = worst_corners(results, count)
     if corners:
-        yield from _head("worst corners", "episodes", "each cause named, and nothing else")
+        yield from table_head("worst corners", "episodes", "each cause named, and nothing else")
         for corner in corners:
-            yield _row("; ".join(corner.conditions), str(corner.success.of), _share(corner.success))
-
-
-def _head(*titles: str) -> Iterator[str]:
-    yield _row(*titles)
-    yield f"|{'---|' * len(titles)}"
-
-
-def _row(*values: str) -> str:
-    return f"| {' | '.join(values)} |"
+            yield table_row("; ".join(corner.conditions), str(corner.success.of), _share(corner.success))
 
 
 def _share(part: Share) -> str:
     return f"{part.hits / part.of:.2f} [{part.low:.2f}, {part.high:.2f}]" if part.of else "-"
-
-
-def _portion(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
 
 
 def _seconds(value: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bench.evaluation.comparison import comparison
 from bench.evaluation.results import ORACLE, EpisodeResult
 from bench.evaluation.score import Score, WrongDomain
 from bench.evaluation.tables import cell, decided_causes, tables
@@ -49,3 +50,12 @@ def test_an_episode_without_a_cause_is_right_without_a_domain() -> None:
     figures = cell([result(1), result(2, wrong=2)], {})
     assert (figures.precision.hits, figures.precision.of) == (1, 2)
     assert figures.recall.of == 0
+
+
+def test_rules_are_compared_by_the_episodes_that_all_have_run() -> None:
+    results = [result(1, 60.0), result(2, None), result(3, None), result(1, 90.0, rule="other")]
+    results.append(result(2, 60.0, rule="other", out=3.0))
+    lines = list(comparison(results))
+    assert lines[0] == "`present` / `other`, 2 episodes:"
+    assert lines[4] == "| 64 | leaf dead | 2 | 0.50 / 1.00 | 1.00 / 1.00 | - | 0.0 / 1.5 |"
+    assert list(comparison(results[:3])) == []
