@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
-from math import exp, expm1, inf, log
+from math import exp, expm1, inf
 
 from msgspec import Struct
 
@@ -51,9 +51,9 @@ _LEAST_RATE = 1e-6
 # a uniform logarithm from 10 to 300 s.
 _STALE_SHARE = 0.59
 
-# Usual flaps at the start of a gang, as drawn in `background.py`: the range of their share of its nodes, and
-# the seconds within which they happen. A bad start has a larger share.
-_GANG_FLAPS, _GANG_SECONDS = (0.002, 0.1), 120.0
+# Usual flaps at the start of a gang, as drawn in `background.py`: the mean share of its nodes, the nodes
+# with as much weight, and the seconds within which they flap. A bad start has a larger share.
+_GANG_FLAPS, _GANG_SECONDS = (0.025, 40.0), 120.0
 
 # Flaps of nodes with a bad cable, and share of these nodes, as in `background.py`.
 _OF_BAD_CABLES, _BAD_CABLES = 0.5, 0.002
@@ -163,10 +163,27 @@ class WorldOracle:
 
     def _surge(self, node: int, onset: float) -> float:
         """Return the flaps of a node a second at the starts of gangs."""
-        low, high = _GANG_FLAPS
-        mean = (high - low) / log(high / low)
         starts = sum(0.0 <= onset - start.at <= _GANG_SECONDS for start in self._starts.get(node, ()))
-        return starts * mean / _GANG_SECONDS
+        return starts * self._gang_share / _GANG_SECONDS if starts else 0.0
+
+    @cached_property
+    def _gang_share(self) -> float:
+        """Return the share of the nodes of a gang that usually flap at its start: of the usual starts of the
+        world, as it is no parameter of the background.
+        """
+        onsets: dict[int, list[float]] = defaultdict(list)
+        for fault in self._background.faults:
+            if fault.symptom == "port-flap":
+                onsets[fault.node].append(fault.onset)
+        mean, nodes = _GANG_FLAPS
+        flaps = mean * nodes
+        for start in self._background.starts:
+            nodes += len(start.nodes)
+            flaps += sum(
+                any(0.0 <= onset - start.at <= _GANG_SECONDS for onset in onsets[node])
+                for node in onsets.keys() & set(start.nodes)
+            )
+        return flaps / nodes
 
     @cached_property
     def _starts(self) -> Mapping[int, Sequence[JobStart]]:

@@ -3,10 +3,12 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 from bench.evaluation.draw import draw_world
 from bench.evaluation.oracle import DECIDED, NO_CAUSE
 from bench.evaluation.oracle_world import WorldOracle
+from bench.evaluation.world import NodeFault
 
 SIZE_CLASS, SEED = 64, 3
 
@@ -47,3 +49,17 @@ def test_the_oracle_gives_the_same_answer_in_any_order() -> None:
     first = WorldOracle(world).posterior(until)
     assert oracle("pod degraded").decides(0, 600.0) in {True, False}
     assert WorldOracle(world).posterior(until) == first
+
+
+def test_a_bad_start_needs_more_flaps_than_usual_starts_have() -> None:
+    world = draw_world("bad job start", 800, 2)
+    within = world.background.until - world.plant.start
+    assert WorldOracle(world).decides(0, within)
+    # The same starts, with flaps of all their nodes at each usual start of the same fleet.
+    usual = [
+        NodeFault(node=node, symptom="port-flap", onset=start.at + 1.0, end=start.at + 2.0)
+        for start in world.background.starts
+        for node in start.nodes
+    ]
+    background = replace(world.background, faults=(*world.background.faults, *usual))
+    assert not WorldOracle(replace(world, background=background)).decides(0, within)
