@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 
 from msgspec.structs import replace
 
@@ -51,11 +52,21 @@ class ReportBook:
         self.agents = SimulatedAgents(SimulatedAgent(catalogue, signals))
         self._findings: dict[str, tuple[ReportedFinding, ...]] = {}
         self._reports: dict[frozenset[str], Report] = {}
+        # An agent that has just started cannot prove yet that a check passes that observes for a while.
+        passing = {group.targets: dict.fromkeys(group.checks) for group in self.agents.healthy_report.passing}
+        for report in self._fault_reports():
+            for finding in report.findings:
+                self._findings[finding.check] = (replace(finding, age=0.0),)
+            for targets, group in product(passing, report.passing):
+                if set(group.targets) <= set(targets):
+                    passing[targets].update(dict.fromkeys(group.checks))
+        self._passing = tuple(ReportedPassing(tuple(checks), targets) for targets, checks in passing.items())
+
+    def _fault_reports(self) -> Iterator[Report]:
+        """Yield the reports about a fault of each kind, and those after it."""
         for kind in (*FAULT_KINDS.values(), *_SHOWN_BY.values()):
             if kind.subsystem is not None:
-                for timed in self.agents.agent.fault_reports(kind, 0, _LONG):
-                    for finding in timed.report.findings:
-                        self._findings[finding.check] = (replace(finding, age=0.0),)
+                yield from (timed.report for timed in self.agents.agent.fault_reports(kind, 0, _LONG))
 
     def report(self, seen: NodeReport, versions: Mapping[str, str], started_at: float | None) -> Report:
         """Return a report. versions: that the node received, by topology. started_at: of its agent, None for
@@ -93,7 +104,7 @@ class ReportBook:
                 default=healthy.health,
             )
             digest = "+".join(sorted(names)) or healthy.digest
-            passing = _without(healthy.passing, firing)
+            passing = _without(self._passing, firing)
             report = self._reports[names] = replace(healthy, health=health, passing=passing, digest=digest)
         return report
 
