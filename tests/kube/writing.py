@@ -89,6 +89,11 @@ async def writing(
                 raise error
 
 
+def ours(gpu_node: Node) -> set[Taint]:
+    """Return the taints of nodeguard on a Node."""
+    return {taint for taint in gpu_node.taints if taint.key.startswith("nodeguard.dev/")}
+
+
 async def read(api: ApiClient, name: str) -> Node:
     return nodes.decode_node(await api.request("GET", f"/api/v1/nodes/{name}"))
 
