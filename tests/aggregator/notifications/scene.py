@@ -1,12 +1,23 @@
-"""Webhooks and notifications for tests."""
+"""Webhooks, notifications and their sender for tests."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
 from nodeguard.aggregator.notifications.formats import Notification, notification_of
-from nodeguard.aggregator.notifications.settings import Webhook, WebhookFormat
+from nodeguard.aggregator.notifications.sender import FILE_NAME, NotificationSender
+from nodeguard.aggregator.notifications.settings import NotificationSettings, Webhook, WebhookFormat
+from nodeguard.aggregator.notifications.spool import decode_spool
 from nodeguard.aggregator.notifications.subscription import ChangeKind
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.instant import Instant
+from tests.fleet.scene import Fleet
 
 NOW = 1_700_000_000.0
 
@@ -29,3 +40,48 @@ def notification(
 ) -> Notification:
     change: ChangeKind = "opened" if state != IncidentState.RESOLVED else "resolved"
     return notification_of(incident(state), change, message, NOW + number)
+
+
+def new_sender(
+    *webhooks: Webhook, spool: Path | None = None, now: Callable[[], Instant] = lambda: Instant(NOW, 1.0, "")
+) -> NotificationSender:
+    return NotificationSender(NotificationSettings(webhooks, spool), now)
+
+
+def pending(sender: NotificationSender) -> list[Notification]:
+    """Return the notifications that are not sent."""
+    return [
+        msgspec.json.decode(item.payload, type=Notification) for item in sender.delivery.waiting("oncall")
+    ]
+
+
+def stored_spool(directory: Path) -> tuple[list[str], list[str]]:
+    """Return the changes that wait in a stored spool, and the nodes that it has as open; empty before the
+    first write.
+    """
+    path = directory / FILE_NAME
+    if not path.exists():
+        return [], []
+    waiting, states = decode_spool(path.read_bytes())
+    messages = waiting.get("oncall", ())
+    changes: list[str] = [msgspec.json.decode(item.payload, type=Notification).change for item in messages]
+    return changes, [item.node for item in states["oncall"].open.values()] if "oncall" in states else []
+
+
+@asynccontextmanager
+async def running(sender: NotificationSender) -> AsyncIterator[None]:
+    task = asyncio.create_task(sender.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def plan(sender: NotificationSender, fleet: Fleet, *, acts: bool = True) -> None:
+    """Plan until nothing is left to do."""
+    for _ in range(3):
+        fleet.after(1.0)
+        plan = fleet.issue()
+        fleet.write(plan)
+        sender.plan_made(fleet.planner, plan, acts=acts, has_leader=True)

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from nodeguard.aggregator.certificates.issue import issue_authority
 from nodeguard.aggregator.identity.caller import Caller
-from nodeguard.aggregator.notifications import sender as sender_module
-from nodeguard.aggregator.notifications.formats import Notification
 from nodeguard.aggregator.notifications.sender import FILE_NAME, NotificationSender
-from nodeguard.aggregator.notifications.settings import NotificationSettings, Webhook
-from nodeguard.aggregator.notifications.spool import MAX_AGE, decode_spool
-from nodeguard.aggregator.notifications.subscriptions import REFUSED_RETRY
 from nodeguard.delivery import delivery as delivery_module
 from nodeguard.delivery import queue as queue_module
-from nodeguard.model.instant import Instant
-from tests.aggregator.notifications.scene import NOW, notification, webhook
+from tests.aggregator.notifications.scene import (
+    new_sender,
+    notification,
+    pending,
+    plan,
+    running,
+    webhook,
+)
 from tests.aggregator.test_mark_counter import CountingScene
 from tests.aggregator.test_report_handler import report
 from tests.fleet.scene import Fleet, finding
 from tests.logs import LogLines
 from tests.waiting import until_async
 from tests.webhooks import WebhookReceiver
+
+pytestmark = pytest.mark.usefixtures("retry_at_once")
 
 
 @pytest.fixture
@@ -40,26 +40,6 @@ def receiver() -> Iterator[WebhookReceiver]:
         yield receiver
 
 
-@pytest.fixture(autouse=True)
-def _retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sender_module, "_SAVE_INTERVAL", 0.01)
-    for name in ("FIRST_RETRY", "LONGEST_RETRY"):
-        monkeypatch.setattr(queue_module, name, 0.01)
-
-
-def new_sender(
-    *webhooks: Webhook, spool: Path | None = None, now: Callable[[], Instant] = lambda: Instant(NOW, 1.0, "")
-) -> NotificationSender:
-    return NotificationSender(NotificationSettings(webhooks, spool), now)
-
-
-def pending(sender: NotificationSender) -> list[Notification]:
-    """Return the notifications that are not sent."""
-    return [
-        msgspec.json.decode(item.payload, type=Notification) for item in sender.delivery.waiting("oncall")
-    ]
-
-
 def listen(scene: CountingScene, sender: NotificationSender) -> None:
     """Give the plans of a scene to a sender."""
     scene.service.plan_listeners.append(
@@ -67,34 +47,11 @@ def listen(scene: CountingScene, sender: NotificationSender) -> None:
     )
 
 
-def stored_spool(directory: Path) -> tuple[list[str], list[str]]:
-    """Return the changes that wait in a stored spool, and the nodes that it has as open; empty before the
-    first write.
-    """
-    path = directory / FILE_NAME
-    if not path.exists():
-        return [], []
-    waiting, states = decode_spool(path.read_bytes())
-    messages = waiting.get("oncall", ())
-    changes: list[str] = [msgspec.json.decode(item.payload, type=Notification).change for item in messages]
-    return changes, [item.node for item in states["oncall"].open.values()] if "oncall" in states else []
-
-
 def take_changes(sender: NotificationSender) -> list[str]:
     """Remove the pending notifications of a webhook and return their changes."""
     items = pending(sender)
     sender.delivery.discard("oncall", {item.incident for item in items})
     return [item.change for item in items]
-
-
-@asynccontextmanager
-async def running(sender: NotificationSender) -> AsyncIterator[None]:
-    task = asyncio.create_task(sender.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_fault_and_its_end_are_notified_once_each(receiver: WebhookReceiver) -> None:
@@ -148,15 +105,6 @@ async def test_a_fault_under_maintenance_is_notified_if_it_outlasts_the_maintena
     assert take_changes(sender) == ["opened"]
 
 
-def plan(sender: NotificationSender, fleet: Fleet, *, acts: bool = True) -> None:
-    """Plan until nothing is left to do."""
-    for _ in range(3):
-        fleet.after(1.0)
-        plan = fleet.issue()
-        fleet.write(plan)
-        sender.plan_made(fleet.planner, plan, acts=acts, has_leader=True)
-
-
 def test_a_receiver_that_was_down_gets_each_open_incident(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_module, "MAX_PENDING", 3)
     monkeypatch.setattr(delivery_module, "MAX_PENDING", 3)
@@ -173,144 +121,6 @@ def test_a_receiver_that_was_down_gets_each_open_incident(monkeypatch: pytest.Mo
         incidents.append(f"{items[0].node} {items[0].change}")
         plan(sender, fleet)
     assert sorted(incidents) == [f"node-{number} opened" for number in range(6)]
-
-
-class Clock:
-    """A fleet of which the changes are notified to a webhook, and the time of both."""
-
-    def __init__(self, url: str, nodes: int) -> None:
-        self.fleet = Fleet(nodes)
-        self.sender = new_sender(webhook(url=url), now=lambda: self.fleet.now)
-
-    def plan(self) -> None:
-        plan(self.sender, self.fleet)
-
-    def nodes(self, receiver: WebhookReceiver, change: str) -> list[str]:
-        return sorted({body["node"] for body in receiver.bodies if body["change"] == change})
-
-
-@pytest.mark.parametrize("status", [302, 401, 403, 404, 500])
-async def test_pages_of_a_bad_hour_come_after_the_receiver_is_repaired(
-    receiver: WebhookReceiver, status: int
-) -> None:
-    receiver.status = status
-    clock = Clock(receiver.url, 280)
-    for number in range(280):
-        clock.fleet.report(number, finding())
-    clock.plan()
-    opened = {item.node for item in pending(clock.sender)}
-    assert len(opened) == len(clock.fleet.planner.all_incidents())
-    async with running(clock.sender):
-        await until_async(lambda: clock.sender.delivery.failed["oncall"] >= 5)
-        receiver.status = 200
-        await until_async(lambda: not pending(clock.sender))
-    assert clock.nodes(receiver, "opened") == sorted(opened)
-    assert (clock.sender.delivery.refused["oncall"], clock.sender.delivery.dropped["oncall"]) == (0, 0)
-
-
-async def test_a_refused_beginning_of_an_open_incident_is_sent_again(receiver: WebhookReceiver) -> None:
-    receiver.status = 400
-    clock = Clock(receiver.url, 4)
-    async with running(clock.sender):
-        for number in (0, 1):
-            clock.fleet.report(number, finding())
-        clock.plan()
-        await until_async(lambda: clock.sender.delivery.refused["oncall"] == 2)
-        clock.fleet.report(1)
-        clock.plan()  # one is over before the receiver is repaired: it is never sent
-        assert not pending(clock.sender)
-        receiver.status = 200
-        clock.fleet.after(REFUSED_RETRY)
-        clock.plan()
-        await until_async(lambda: clock.nodes(receiver, "opened") == ["node-0"])
-        clock.fleet.report(0)
-        clock.plan()
-        await until_async(lambda: clock.nodes(receiver, "resolved") == ["node-0"])
-    assert [body["change"] for body in receiver.bodies] == ["opened", "resolved"]
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-async def test_a_refused_end_is_sent_again(
-    receiver: WebhookReceiver, tmp_path: Path, *, restarts: bool
-) -> None:
-    clock = Clock(receiver.url, 4)
-    clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, now=lambda: clock.fleet.now)
-    async with running(clock.sender):
-        clock.fleet.report(0, finding())
-        clock.plan()
-        await until_async(lambda: clock.nodes(receiver, "opened") == ["node-0"])
-        receiver.status = 413
-        clock.fleet.report(0)
-        clock.plan()
-        await until_async(lambda: clock.sender.delivery.refused["oncall"] == 1)
-        clock.plan()
-        await until_async(lambda: stored_spool(tmp_path) == ([], ["node-0"]))
-    if restarts:
-        clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, now=lambda: clock.fleet.now)
-        clock.sender.read_spool()
-    receiver.status = 200
-    clock.fleet.after(REFUSED_RETRY)
-    async with running(clock.sender):
-        clock.plan()
-        await until_async(lambda: clock.nodes(receiver, "resolved") == ["node-0"])
-
-
-async def test_a_restart_between_the_refusal_of_an_end_and_the_next_plan_sends_it(
-    receiver: WebhookReceiver, tmp_path: Path
-) -> None:
-    clock = Clock(receiver.url, 4)
-    clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, now=lambda: clock.fleet.now)
-    receiver.status = 503
-    async with running(clock.sender):
-        clock.fleet.report(0, finding())
-        clock.plan()
-        receiver.status = 200
-        await until_async(lambda: clock.nodes(receiver, "opened") == ["node-0"])
-        receiver.status = 503
-        clock.fleet.report(0)
-        clock.plan()
-        await until_async(lambda: stored_spool(tmp_path)[0] == ["resolved"])
-        receiver.status = 413
-        await until_async(lambda: clock.sender.delivery.refused["oncall"] == 1)
-        await asyncio.sleep(10 * sender_module._SAVE_INTERVAL)
-    clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, now=lambda: clock.fleet.now)
-    receiver.status = 200
-    async with running(clock.sender):
-        await until_async(lambda: clock.nodes(receiver, "resolved") == ["node-0"])
-
-
-async def test_an_open_incident_that_waited_for_a_day_is_sent_as_it_is_then(
-    receiver: WebhookReceiver,
-) -> None:
-    receiver.status = 403
-    clock = Clock(receiver.url, 4)
-    for number in (0, 1):
-        clock.fleet.report(number, finding())
-    clock.plan()
-    clock.fleet.report(1)
-    clock.plan()
-    assert [item.change for item in pending(clock.sender)] == ["opened", "opened", "resolved"]
-    async with running(clock.sender):
-        await until_async(lambda: clock.sender.delivery.failed["oncall"] >= 1)
-        clock.fleet.after(MAX_AGE + 60.0)
-        await until_async(lambda: clock.sender.delivery.dropped["oncall"] == 3)
-        assert not pending(clock.sender)
-        clock.plan()
-        assert [(item.node, item.change) for item in pending(clock.sender)] == [("node-0", "opened")]
-        receiver.status = 200
-        await until_async(lambda: clock.nodes(receiver, "opened") == ["node-0"])
-
-
-def test_an_incident_that_began_and_ended_unseen_is_dropped_a_day_after_its_end() -> None:
-    clock = Clock("http://127.0.0.1:1/", 2)
-    clock.fleet.report(0, finding())
-    clock.plan()
-    clock.fleet.after(MAX_AGE / 2)
-    clock.fleet.report(0)
-    clock.plan()
-    kinds = {item.kind: item.expires_at for item in clock.sender.delivery.waiting("oncall")}
-    assert kinds["resolved"] is None
-    assert kinds["opened"] == pytest.approx(clock.fleet.wall + MAX_AGE, abs=10.0)
 
 
 def test_a_beginning_is_not_sent_after_the_end_that_another_aggregator_sends() -> None:
