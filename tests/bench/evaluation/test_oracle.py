@@ -77,6 +77,27 @@ def test_known_starts_by_hand() -> None:
     assert odds(found, version) == pytest.approx(0.1 / 0.9 * (0.05 / RATE) ** 2 * 0.25, rel=0.1)
 
 
+def test_two_jobs_with_shared_nodes_by_hand() -> None:
+    # Both explain the two votes; the larger job has four more nodes that did not fail, each by 1 - 0.5.
+    small, large = (
+        CandidateCause(name, frozenset(range(size)), starts=dict.fromkeys(range(size), 50_000.0))
+        for name, size in (("small", 3), ("large", 7))
+    )
+    found = find(observed([(0, 50_004.0), (1, 50_005.0)]), [kind((small, large), share=0.5)])
+    assert odds(found, small) / odds(found, large) == pytest.approx(0.5**-4, rel=0.01)
+
+
+def test_the_factor_of_a_cluster_by_hand() -> None:
+    # The factor g of four nodes with two votes in 0.4 expected ones has a Gamma distribution with the shape
+    # 1.5 + 2 and the rate 1.5 + 0.4, so that the mean of g ** -2 is 1.9² / (2.5 * 1.5).
+    version = CandidateCause("v", frozenset(range(4)), starts=dict.fromkeys(range(4), 50_000.0))
+    votes = observed([(0, 50_004.0), (1, 50_005.0)])
+    kinds = [kind((version,), share=0.5)]
+    uneven = UsualVotes(RATE, (version.members,), shape=1.5)
+    ratio = odds(find(votes, kinds, uneven), version) / odds(find(votes, kinds), version)
+    assert ratio == pytest.approx(1.9**2 / (2.5 * 1.5), rel=0.01)
+
+
 def test_a_leaf_that_fails() -> None:
     found = find(observed([(node, 40_000.0 + node) for node in range(4)]), [kind(LEAVES), kind(PODS), PAIRS])
     assert found.decides(causes(LEAVES[0]))
@@ -150,7 +171,7 @@ def test_domains_with_the_same_nodes_are_one() -> None:
 def test_a_certain_cause_is_right() -> None:
     certain = right = likely = 0
     expected = 0.0
-    for seed in range(400):
+    for seed in range(300):
         seen, usual, kinds, truth = random_case(seed)
         found = posterior(seen, usual, kinds, 0.2)
         best = found.likeliest
@@ -160,7 +181,7 @@ def test_a_certain_cause_is_right() -> None:
         elif found.of(best) >= 0.5:
             likely += best == truth
             expected += found.of(best)
-    assert certain > 150
+    assert certain > 120
     assert right / certain > 0.98
     assert likely == pytest.approx(expected, rel=0.15)
 
