@@ -117,7 +117,9 @@ async def test_a_spooled_transition_is_reported_once_after_a_restart(tmp_path: P
     with receiving() as receiver:
         restarted = Node(tmp_path, receiver, state.delivery)
         running = asyncio.ensure_future(restarted.run())
-        await until_async(lambda: receiver.applied and len(restarted.reporter.queue.state.spool) == 0)
+        queue = restarted.reporter.queue
+        # Before its own first verdict it has no last report.
+        await until_async(lambda: receiver.applied and len(queue.state.spool) == 0 and queue.latest)
         os.kill(os.getpid(), signal.SIGTERM)
         await running
         assert len({report.digest for report in receiver.applied}) == 1
