@@ -57,7 +57,10 @@ _SHARED = {"shared_cluster": "cluster", "images": "kubelet"}
 
 def pytest_configure() -> None:
     keep_mounts()
-    gc.disable()
+
+
+def pytest_collectstart() -> None:
+    gc.disable()  # not when pytest starts: the process that only distributes the tests collects none
 
 
 def pytest_collection_finish() -> None:
