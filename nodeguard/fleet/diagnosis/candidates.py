@@ -24,7 +24,10 @@ def significant_domains(
     candidates: dict[str, Candidate] = {}
     affected = _AffectedDomains(votes, members, now)
     for leaf in leaves:
-        candidate, above = affected.candidate(leaf), members.parent(leaf)
+        lowest = leaf
+        while votes.is_too_small(lowest) and members.parent(lowest):
+            lowest = members.parent(lowest)
+        candidate, above = affected.candidate(lowest), members.parent(lowest)
         if candidate is None:
             continue
         while above and (wider := affected.candidate(above)) is not None:
@@ -50,19 +53,28 @@ class _AffectedDomains:
     def candidate(self, domain: str) -> Candidate | None:
         """Return the candidate of a domain; None if the domain is not affected as a whole."""
         if domain not in self._candidates:
-            self._candidates[domain] = next(self._evaluated(domain), None)
+            # The shortest window has the fewest older faults of single nodes. A slow fault is only clear in a
+            # longer one.
+            evaluated = list(self._evaluated(domain))
+            clear = (candidate for candidate in evaluated if not self._votes.is_weak(candidate))
+            self._candidates[domain] = next(clear, evaluated[-1] if evaluated else None)
         return self._candidates[domain]
 
     def _evaluated(self, domain: str) -> Iterator[Candidate]:
         """Yield the candidate of a domain for each window in which it is affected."""
         votes, members = self._votes, self._members
-        is_parent = bool(members.children(domain))
+        is_parent = self._has_parts(domain)
         rule = votes.vote_rules[members.topology_of(domain)]
         share = rule.share if is_parent else votes.vote_class.share
         for window, voters in votes.significant_votes(domain, self._now, share):
             if is_parent and not self._is_whole(domain, rule, window, voters):
                 continue
             yield Candidate(votes.vote_class.name, domain, window, voters, members.size(domain))
+
+    def _has_parts(self, domain: str) -> bool:
+        """Return whether a domain has any child that is large enough to be degraded itself."""
+        children = self._members.children(domain)
+        return not all(self._votes.is_too_small(child) for child in children)
 
     def _is_whole(self, domain: str, rule: VoteTopology, window: float, voters: Mapping[str, float]) -> bool:
         """Return whether most children of a parent domain are affected, or its nodes in the others too."""

@@ -171,11 +171,7 @@ class SettlingCandidates:
     def _is_weak(self, candidate: Candidate, waited: float, now: float) -> bool:
         """Return whether so small a share of many nodes is affected that the diagnosis waits."""
         votes = self._votes.votes_by_class[candidate.fault_class]
-        if (
-            not votes.vote_class.weak
-            or candidate.share >= self._rule.weak_evidence.share
-            or self._votes.members.children(candidate.domain)
-        ):
+        if not votes.is_weak(candidate):
             return False
         if waited < self._rule.weak_evidence.wait:
             return True

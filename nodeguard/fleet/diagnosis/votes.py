@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import product
 from math import ceil, inf
 
-from nodeguard.fleet.diagnosis.results import VoteTally, most_children
+from nodeguard.fleet.diagnosis.results import Candidate, VoteTally, most_children
 from nodeguard.fleet.diagnosis.significance import OnsetRate, fewest_significant, significance
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy, FaultClass, VoteTopology
@@ -174,12 +174,21 @@ class FaultVotes:
         """Yield the lowest domains in which a node's vote counts."""
         return (path for path in self._paths.get(uid, ()) if not self._members.children(path))
 
+    def is_weak(self, candidate: Candidate) -> bool:
+        """Return whether so few nodes of a lowest domain vote that the diagnosis waits."""
+        is_few = self.vote_class.weak and candidate.share < self._rule.weak_evidence.share
+        return is_few and not self._members.children(candidate.domain)
+
+    def is_too_small(self, path: str) -> bool:
+        """Return whether a domain has too few nodes to be degraded."""
+        return self._members.size(path) < self._rule.min_nodes
+
     def significant_votes(
         self, path: str, now: float, share: float
     ) -> Iterator[tuple[float, dict[str, float]]]:
         """Yield each window in which a domain has more votes than chance explains, with the voters."""
         size = self._members.size(path)
-        if size < self._rule.min_nodes or len(self._by_path.get(path, _NONE)) < self._rule.min_nodes:
+        if self.is_too_small(path) or len(self._by_path.get(path, _NONE)) < self._rule.min_nodes:
             return
         by_share = self._fewest_voters(share, size)
         for window in self.vote_class.windows:

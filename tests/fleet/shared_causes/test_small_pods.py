@@ -1,4 +1,4 @@
-"""Pods of two or three leaves with three or four nodes each."""
+"""Pods of two or three leaves with two to four nodes each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.fleet.shared_causes.scene import BEFORE, HOUR, History, fabric
 
-SHAPES = [(leaves, leaf) for leaves in (2, 3) for leaf in (3, 4)]
+SHAPES = [(leaves, leaf) for leaves in (2, 3) for leaf in (2, 3, 4)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -21,7 +21,7 @@ def test_a_pod_that_loses_its_links(leaves: int, leaf: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("leaves", "leaf"), SHAPES)
+@pytest.mark.parametrize(("leaves", "leaf"), [shape for shape in SHAPES if shape[1] >= 3])
 def test_a_leaf_that_loses_its_links(leaves: int, leaf: int, seed: int) -> None:
     pod = leaves * leaf
     history = History(fabric(8 * pod, pod, leaf), f"small leaf {leaves} {leaf} {seed}")
