@@ -6,7 +6,13 @@ from collections.abc import Callable, Collection, Container, Iterator, Set
 
 from nodeguard.fleet.diagnosis.candidates import choose_candidates, significant_domains
 from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
-from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain, fewest_nodes, most_children
+from nodeguard.fleet.diagnosis.results import (
+    ALL_REPORTED,
+    Candidate,
+    DegradedDomain,
+    fewest_nodes,
+    most_children,
+)
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import is_within, path_prefixes
@@ -109,6 +115,7 @@ class SettlingCandidates:
                 waited >= self._rule.grace_period
                 and not self._is_weak(candidate, waited, now)
                 and not self._has_ended(candidate)
+                and not self._is_from_before(candidate)
             ):
                 yield candidate
 
@@ -132,6 +139,20 @@ class SettlingCandidates:
             return False
         active = self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
         return len(active) < fewest_nodes(votes.vote_class.share, candidate.size)
+
+    def _is_from_before(self, candidate: Candidate) -> bool:
+        """Return whether all votes are warnings of events that passed before this start: the aggregator
+        before it had the time to decide, and knew more, such as the cordons of a maintenance.
+        """
+        fault_class, voters, began = candidate.fault_class, candidate.voters, self._votes.began
+        is_old = began is not None and max(voters.values()) < began - ALL_REPORTED
+        if not is_old or self._votes.votes_by_class[fault_class].vote_class.lasting:
+            return False
+        return all(
+            self._votes.only_warns(check)
+            for check in self._votes.checks_of(fault_class, voters)
+            if not self._votes.firings[check].active.isdisjoint(voters)
+        )
 
     def _still_affected(
         self, votes: FaultVotes, leaves: Set[str], suppressed: Container[str]

@@ -1,0 +1,33 @@
+"""Faults that affect domains of two topologies: the one that explains all nodes is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.simulate.fleet_topology import simulated_topology
+from tests.fleet.shared_causes.scene import BEFORE, HOUR, History
+
+
+@pytest.mark.parametrize("share", [0.8, 0.95, 1.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_pod_without_its_management_network_is_one_pod(seed: int, share: float) -> None:
+    """Racks of the pod in which all nodes are unreachable have power."""
+    history = History(simulated_topology(1_100), f"management {share} {seed}")
+    pod = history.random.choice(["fabric/p0", "fabric/p1"])
+    members = history.nodes(pod)
+    affected = history.random.sample(members, round(share * len(members)))
+    history.fault("agent-unreachable", affected, BEFORE, within=5.0)
+    outcome = history.run(BEFORE + HOUR)
+    assert (outcome.domains, outcome.suppressed) == ({pod}, set())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rack_without_power_is_a_rack(seed: int) -> None:
+    """It has most nodes of no leaf."""
+    history = History(simulated_topology(800), f"dark rack {seed}")
+    rack = history.random.choice(
+        [path for path in history.topology.domains_at("power", 2) if len(history.nodes(path)) > 8]
+    )
+    history.fault("node-down", history.nodes(rack), BEFORE, within=3.0)
+    outcome = history.run(BEFORE + HOUR)
+    assert (outcome.domains, outcome.suppressed) == ({rack}, set())
