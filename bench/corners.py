@@ -41,9 +41,10 @@ def main() -> None:
     with ProcessPoolExecutor(options.jobs) as pool:
         for size_class in options.nodes:
             for kind in options.kinds:
-                print_error(f"{kind}, {size_class} nodes")
                 corner = search(options, kind, size_class, pool)
-                corners.append((success(corner.inside), lines(options.rule, kind, size_class, corner)))
+                rows = lines(options.rule, kind, size_class, corner)
+                print_error("\n".join(rows[:2]))
+                corners.append((success(corner.inside), rows))
     corners.sort(key=lambda item: item[0])
     print_output("\n".join(line for _, rows in corners for line in rows))
 
