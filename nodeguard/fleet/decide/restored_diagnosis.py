@@ -17,12 +17,10 @@ from msgspec.structs import replace
 from nodeguard.fleet.diagnosis.results import JOB, DegradedDomain, SuppressedCheck
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.topology.members import is_within
+from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
 from nodeguard.model.incident import GRANTED_STATES, DiagnosisRecord, Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark, NodeMarks
-
-# Seconds by which a recorded time may be too early: it has no fractions, and clocks are adjusted.
-_CLOCK_TOLERANCE = 1.0
 
 
 class RestoredDiagnosis:
@@ -136,7 +134,7 @@ class RestoredDiagnosis:
         diagnosis = self._votes.diagnosis
         recovered = incident.last_transition if _has_recovered(incident) else 0.0
         ended = incident.resolved_at or self._clears.get(incident.name, 0.0) or recovered or now.wall
-        at = min(now.mono, _mono(ended + _CLOCK_TOLERANCE, now))
+        at = min(now.mono, _mono(ended + CLOCK_TOLERANCE, now))
         if incident.domain:
             classes = incident.diagnosis.fault_classes if incident.diagnosis is not None else ()
             self._ended[incident.domain] = max(ended, self._ended.get(incident.domain, ended))
@@ -149,7 +147,7 @@ class RestoredDiagnosis:
         else:
             confined_at = inf
             if incident.confinement is not None:
-                confined_at = _mono(incident.confinement.since + _CLOCK_TOLERANCE, now)
+                confined_at = _mono(incident.confinement.since + CLOCK_TOLERANCE, now)
             diagnosis.restore_suppression_end(
                 incident.cause, at, incident.occurrences, incident.component, confined_at
             )

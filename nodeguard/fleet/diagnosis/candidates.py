@@ -132,7 +132,7 @@ _SIMILAR_SHARE = 0.7
 # The share of nodes that counts as all; the share of the fleet above which a version distinguishes no nodes;
 # and the overlap above which a version and a domain are the same nodes.
 _MIN_VOTER_SHARE = 0.9
-_MAX_FLEET_SHARE = 0.8
+MAX_FLEET_SHARE = 0.8
 _MIN_OVERLAP = 0.6
 
 # Minimum exponent of the bound on chance, one in a thousand, for a version with more than its share.
@@ -183,7 +183,7 @@ def _common_versions(members: DomainMembers, uids: Set[str]) -> list[str]:
         size = members.size(path)
         if (
             count >= _MIN_VOTER_SHARE * len(uids)
-            and size <= _MAX_FLEET_SHARE * len(members)
+            and size <= MAX_FLEET_SHARE * len(members)
             and significance(count, len(uids), size / len(members)) >= _MIN_SIGNIFICANCE
         ):
             found.append((size, VERSION_TOPOLOGIES.index(members.topology_of(path)), path))

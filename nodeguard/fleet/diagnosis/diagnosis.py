@@ -179,13 +179,10 @@ class Diagnosis:
         self.checks.vote_for_leaves(now)
         suppressed = frozenset(self.checks.fleet_wide())
         candidates = self._candidates.choose(suppressed, now)
-        affected, explained = self._candidates.explanations(candidates, now)
-        self.checks.update_suspected(
-            affected, lambda fault_class: explained(fault_class).union(self.jobs.explained(fault_class)), now
-        )
+        self.checks.update_suspected(candidates, self._explained, now)
         self.voting.changed_checks.clear()
         self.voting.new_onsets.clear()
-        self._diagnose(candidates, affected, suppressed, now)
+        self._diagnose(candidates, suppressed, now)
         for recovered in self._domains.clear_recovered(now):
             self._candidates.forget(recovered)
         self.checks.clear_recovered(now)
@@ -195,16 +192,14 @@ class Diagnosis:
         self._evaluated = now
         return before != (self.degraded_domains, self.suppressed_checks, self.bad_starts)
 
-    def _diagnose(
-        self,
-        candidates: Collection[Candidate],
-        affected: Collection[Candidate],
-        suppressed: Set[str],
-        now: float,
-    ) -> None:
+    def _explained(self, fault_class: str) -> set[str]:
+        """Return the nodes of which a degraded domain or the start of a job explains the votes."""
+        return self._domains.explained(fault_class).union(self.jobs.explained(fault_class))
+
+    def _diagnose(self, candidates: Collection[Candidate], suppressed: Set[str], now: float) -> None:
         """Suppress the checks that have been suspected for long enough, then begin the diagnosis of settled
-        candidates: as a degraded domain, or as checks that are suppressed on a version. affected: those that
-        count as affected at once; suppressed: checks that were so before.
+        candidates: as a degraded domain, or as checks that are suppressed on a version. suppressed: checks
+        that were so before.
         """
         doubted = self.checks.suppress_settled(now) | self.checks.suspected.keys()
         for candidate in list(self._candidates.settled_candidates(candidates, now)):
@@ -213,7 +208,7 @@ class Diagnosis:
             # are withdrawn: those of the other checks of its class, and of single leaves, decide.
             if not doubted.isdisjoint(checks):
                 continue
-            own = [other for other in affected if other.fault_class == candidate.fault_class]
+            own = [other for other in candidates if other.fault_class == candidate.fault_class]
             if self._is_of_suppressed(candidate, suppressed) and are_everywhere(own, self.members):
                 continue
             self._candidates.drop(candidate)

@@ -11,15 +11,13 @@ from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.topology.members import DomainMembers
+from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
 from nodeguard.model.diagnosis import STALE_CHECK
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause
 from nodeguard.wire.report import ReportedFinding
-
-# Seconds by which the wall clock and the monotonic clock may differ over an episode of a suppressed check.
-_CLOCK_TOLERANCE = 1.0
 
 # The topologies in which a node votes of which the agent stopped.
 STOPPED_TOPOLOGIES: tuple[str, ...] = ("power", "fabric")
@@ -89,7 +87,7 @@ class NodeEvidence:
         wall clock was set back over it.
         """
         times = self._state.clock.mono_times(cause.since, now)
-        return bool(times) and min(times) >= began - _CLOCK_TOLERANCE
+        return bool(times) and min(times) >= began - CLOCK_TOLERANCE
 
     def has_current_report(self, uid: str) -> bool:
         """Return whether the latest report of a node is of its present state."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Set
+from collections.abc import Collection, Container, Iterator, Set
 
 from nodeguard.fleet.diagnosis.candidates import choose_candidates, significant_domains
 from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
@@ -20,10 +20,6 @@ from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Seconds between two evaluations of all candidates.
 SOON = 5.0
-
-# Weak candidates with so many parents may be chance, if the share of every other candidate is larger: a false
-# alarm of a check affects all domains alike.
-_MAX_WEAK = 2
 
 # Seconds within which a fault begins on all nodes of a domain, if the windows of its class are no longer.
 _SAME_TIME = 600.0
@@ -87,25 +83,6 @@ class SettlingCandidates:
     def choose_again(self) -> None:
         """Evaluate all candidates in the next evaluation: votes for them were withdrawn."""
         self._chose = -SOON
-
-    def explanations(
-        self, candidates: Collection[Candidate], now: float
-    ) -> tuple[Collection[Candidate], Callable[[str], set[str]]]:
-        """Return the candidates that count as affected at once, and a function that returns the explained
-        nodes for a fault class. Few weak candidates beside stronger ones are only explanations.
-        """
-        weak, strong = list[Candidate](), list[Candidate]()
-        for candidate in candidates:
-            waited = now - self.clocks[candidate.fault_class, candidate.domain]
-            (weak if self._is_weak(candidate, waited, now) else strong).append(candidate)
-        parents = {self._votes.members.parent(candidate.domain) or candidate.domain for candidate in weak}
-        weak_share = self._rule.weak_evidence.share
-        if len(parents) > _MAX_WEAK or any(candidate.share < weak_share for candidate in strong):
-            return candidates, self._domains.explained
-        nodes = [(candidate.fault_class, self._votes.members.nodes(candidate.domain)) for candidate in weak]
-        return strong, lambda name: self._domains.explained(name).union(
-            *(uids for fault_class, uids in nodes if fault_class == name)
-        )
 
     def settled_candidates(self, candidates: Collection[Candidate], now: float) -> Iterator[Candidate]:
         """Yield the candidates that have been chosen for long enough."""

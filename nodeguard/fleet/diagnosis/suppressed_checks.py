@@ -22,6 +22,7 @@ from nodeguard.fleet.diagnosis.results import (
 )
 from nodeguard.fleet.diagnosis.suspected_checks import suspected_checks
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
+from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Marks are released only if a false alarm is at least this wide: a share of the nodes that may show it, and a
@@ -29,9 +30,6 @@ from nodeguard.model.diagnosis import DiagnosisPolicy
 # the marks that stay.
 _RETRACTION_SHARE = 0.05
 _RETRACTION_NODES = 10
-
-# Seconds by which the onset of a finding may differ in two reports.
-_CLOCK_TOLERANCE = 1.0
 
 
 class _Explanation(NamedTuple):
@@ -134,7 +132,7 @@ class SuppressedChecks:
         if suppressed is None or suppressed.confined_at is None:
             return False
         is_in_scope = not suppressed.domain or uid in self._evidence.members.nodes(suppressed.domain)
-        if not is_in_scope or at > suppressed.confined_at + _CLOCK_TOLERANCE:
+        if not is_in_scope or at > suppressed.confined_at + CLOCK_TOLERANCE:
             return False
         self._remaining[check].add(uid)
         return True
@@ -265,7 +263,7 @@ class SuppressedChecks:
             return
         self._remaining.pop(check, None)
         self._recurrence.record_end(check, now)
-        confined_at = inf if suppressed.confined_at is None else suppressed.confined_at + _CLOCK_TOLERANCE
+        confined_at = inf if suppressed.confined_at is None else suppressed.confined_at + CLOCK_TOLERANCE
         self._votes.end_suppression(check, min(now, confined_at), suppressed.domain, self._counts)
 
     def clear_recovered(self, now: float) -> None:

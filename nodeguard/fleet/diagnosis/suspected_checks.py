@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from functools import partial
 
-from nodeguard.fleet.diagnosis.candidates import recent_version
+from nodeguard.fleet.diagnosis.candidates import MAX_FLEET_SHARE, recent_version
 from nodeguard.fleet.diagnosis.check_firings import PriorRate, UnexplainedFirings
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.significance import poisson_limit
@@ -19,10 +19,9 @@ from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy
 _OF_ONE = 2
 _SHARE_OF_ONE = 1 / 32
 
-# So many affected domains at once, of different parents, are more than shared hardware that fails; and so are
-# domains with more than this share of the fleet, such as both pods of two.
+# So many affected domains at once, of different parents, may be more than shared hardware that fails; so may
+# domains with more than MAX_FLEET_SHARE of the fleet, such as both pods of two.
 _MANY = 3
-_MAX_FLEET_SHARE = 0.8
 
 # Nodes outside of some domains may be chance unless so many of them are rarer than this: one in a thousand.
 _STRAY_CHANCE = 1e-3
@@ -69,11 +68,13 @@ def _unexplained(
             members, unexplained.nodes, votes.version_changes, now
         )
 
-    affected = _nodes_of(candidates, members)
+    affected = set[str]().union(*(members.nodes(candidate.domain) for candidate in candidates))
     if are_everywhere(candidates, members):
-        # Domains in so many places have faults of their own if the other nodes are clean.
-        clear = [candidate for candidate in candidates if candidate.share >= rule.weak_evidence.share]
-        causes = _nodes_of(clear, members) if len(affected) <= _MAX_FLEET_SHARE * len(members) else set()
+        # Domains in so many places have faults of their own if the other nodes are clean. A few votes in each
+        # of them may as well be the false alarm.
+        is_clear = any(candidate.share >= rule.weak_evidence.share for candidate in candidates)
+        has_others = len(affected) <= MAX_FLEET_SHARE * len(members)
+        causes = affected if is_clear and has_others else set()
         for unexplained in firings.unexplained(explained, len, before, now):
             if not has_one_cause(unexplained, unexplained.nodes - causes):
                 return unexplained
@@ -86,16 +87,12 @@ def _unexplained(
     share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
     count = partial(_independent_nodes, topologies=topologies, share=share, members=members)
     excluded = affected.union(explained)
-    largest = _MAX_FLEET_SHARE * (len(members) - len(excluded))
+    largest = MAX_FLEET_SHARE * (len(members) - len(excluded))
     for unexplained in firings.unexplained(excluded, count, before, now):
         parents = _largest_parents(unexplained.nodes, topologies, largest, members)
         if not any(has_one_cause(unexplained, unexplained.nodes - nodes) for nodes in parents):
             return unexplained
     return None
-
-
-def _nodes_of(candidates: Iterable[Candidate], members: DomainMembers) -> set[str]:
-    return set[str]().union(*(members.nodes(candidate.domain) for candidate in candidates))
 
 
 def are_everywhere(candidates: Collection[Candidate], members: DomainMembers) -> bool:
@@ -108,7 +105,7 @@ def are_everywhere(candidates: Collection[Candidate], members: DomainMembers) ->
         for candidate in candidates
         if members.topology_of(candidate.domain) in LOCATION_TOPOLOGIES
     )
-    return len(set[str]().union(*locations)) > _MAX_FLEET_SHARE * len(members)
+    return len(set[str]().union(*locations)) > MAX_FLEET_SHARE * len(members)
 
 
 def _independent_nodes(

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.decide.observed_marks import DomainRemoval
 from nodeguard.fleet.diagnosis.results import JOB
+from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
 from nodeguard.model.hardware import hardware_label
 from nodeguard.model.incident import GRANTED_STATES, Confinement, DiagnosisRecord, Incident, IncidentState
 from nodeguard.model.instant import Instant
@@ -211,11 +212,7 @@ def _confinement(before: Confinement | None, now: Confinement | None) -> Confine
 
 def _recorded_time(before: float, now: float) -> float:
     """Return a time to record: the earlier record of it if only the clocks differ."""
-    return before if abs(before - now) < _CLOCK_TOLERANCE else now
-
-
-# Seconds by which the wall clock and the monotonic clock may differ.
-_CLOCK_TOLERANCE = 1.0
+    return before if abs(before - now) < CLOCK_TOLERANCE else now
 
 
 def _transitions(incident: Incident) -> tuple[object, ...]:

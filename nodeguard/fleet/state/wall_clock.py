@@ -9,8 +9,8 @@ from nodeguard.model.instant import Instant
 # Seconds by which the wall clock has to change against the monotonic clock to have jumped.
 _JUMP = 1.0
 
-# Seconds by which a recorded time may differ.
-_TOLERANCE = 1.0
+# Seconds by which a recorded time may differ: it has no fractions, and clocks are adjusted.
+CLOCK_TOLERANCE = 1.0
 
 # Maximum number of jumps that are remembered.
 _JUMPS = 16
@@ -52,5 +52,5 @@ class WallClock:
         return [
             wall - offset
             for start, (_, offset), end in segments
-            if start - _TOLERANCE <= wall - offset <= end + _TOLERANCE
+            if start - CLOCK_TOLERANCE <= wall - offset <= end + CLOCK_TOLERANCE
         ]

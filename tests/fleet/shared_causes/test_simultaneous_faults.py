@@ -73,3 +73,18 @@ def test_a_false_alarm_on_nodes_of_all_leaves_names_no_domain(seed: int) -> None
     history.fault("port-down", history.random.sample(range(800), 96), BEFORE, within=60.0)
     outcome = history.run(BEFORE + HOUR)
     assert (outcome.domains, history.suppressed) == (set(), {"port-down"})
+
+
+@pytest.mark.parametrize("pods", [2, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_leaf_with_few_lost_links_beside_dead_leaves(seed: int, pods: int) -> None:
+    history = History(fabric(800, 160, 32), f"few beside dead {pods} {seed}")
+    *chosen, partial = history.random.sample(range(5), pods + 1)
+    dead = {f"fabric/p{number}/leaf{history.random.randrange(5)}" for number in chosen}
+    for domain in sorted(dead):
+        history.fault("port-down", history.nodes(domain), BEFORE, within=5.0)
+    few = history.random.sample(history.nodes(f"fabric/p{partial}/leaf1"), 5)
+    history.fault("port-down", few, BEFORE, within=60.0)
+    outcome = history.run(BEFORE + HOUR)
+    assert dead <= outcome.domains <= {*dead, f"fabric/p{partial}/leaf1"}
+    assert outcome.suppressed == set()
