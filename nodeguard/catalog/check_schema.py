@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from nodeguard.model.amounts import Window
-from nodeguard.model.check import ClearSign
+from nodeguard.model.check import ClearSign, EvidenceKind
 from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.target import TargetKind
@@ -89,6 +89,7 @@ class CheckSchema(Struct, forbid_unknown_fields=True):
     symptom_of: tuple[Identifier, ...] = ()
     how: Annotated[tuple[Sentence, ...], Meta(max_length=8)] = ()
     family: Identifier | UnsetType = UNSET
+    evidence: EvidenceKind = "measurement"
 
 
 class CheckFileSchema(Struct, forbid_unknown_fields=True):

@@ -143,6 +143,11 @@ class Catalogue(Struct, frozen=True):
     recovery: dict[int, RecoveryAction] = {}
     fault_classes: tuple[FaultClass, ...] = ()
 
+    @property
+    def fact_checks(self) -> frozenset[str]:
+        """Return the ids of the checks of which the evidence is a fact."""
+        return frozenset(check.id for check in self.checks if check.evidence == "fact")
+
     def response(self, action_word: str) -> ActionResponse:
         """Return the response to an action word; an unknown word gives a warning."""
         return self.responses.get(action_word, _UNKNOWN)

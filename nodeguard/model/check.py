@@ -12,6 +12,9 @@ from nodeguard.model.signal import Scalar
 
 Operator = Literal["is", "is_not", "in", "below", "at_most", "above", "at_least"]
 
+# What a finding rests on: see Check.evidence.
+EvidenceKind = Literal["fact", "measurement"]
+
 # Signs that clear a finding of an event, besides a time window.
 ClearSign = Literal[
     "reset", "driver-reload", "reboot", "component-replaced", "recovery-none", "retest", "operator"
@@ -117,6 +120,8 @@ class Check(Struct, frozen=True):
     hardware: kinds of target; on a node without any of them the check is not applicable. applies_when: a
     condition on the target; if it is read and false, the check is not applicable. how: commands on the node
     that carry out the action, if those of the action do not; `{name}` is replaced, see model.recovery.
+    evidence: `fact` for a bit that the hardware stores, or a version string: it is true on each node on which
+    the check fires, however many these are.
     """
 
     id: str
@@ -137,6 +142,7 @@ class Check(Struct, frozen=True):
     hardware: tuple[str, ...] = ()
     applies_when: Compare | None = None
     how: tuple[str, ...] = ()
+    evidence: EvidenceKind = "measurement"
 
     def leaves(self) -> Iterator[Compare | Increase | EventOccurred]:
         """Return the conditions of this check that read a signal."""

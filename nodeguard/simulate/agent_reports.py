@@ -62,7 +62,7 @@ class SimulatedAgent:
             plan_derivation(self._catalogue, signals),
         )
         topologies = {check.id: check.topologies for check in catalogue.checks if check.topologies}
-        self._facts = NodeFacts("a node", "1.0", "built in", topologies, _INVENTORY)
+        self._facts = NodeFacts("a node", "1.0", "built in", topologies, _INVENTORY, catalogue.fact_checks)
         self._delays = {subsystem: _Delays(self._rules, subsystem) for subsystem in _TARGET_KINDS}
         self._fault_reports: dict[tuple[str, int, float], tuple[TimedReport, ...]] = {}
         self._healthy_reports: dict[Subsystem, Report] = {}

@@ -37,7 +37,8 @@ class ReportedFinding(Struct, frozen=True, omit_defaults=True):
 
     target, component, targets: as in model.finding.Finding. age: seconds from its first occurrence to the
     verdict. evidence: the most important first; omitted: how many pieces are left out. topologies: in which
-    it votes. family: the check's. hardware: of the GPU.
+    it votes. family: the check's. hardware: of the GPU. fact: whether the check reads a fact, see
+    model.check.Check; an older agent reports none.
     """
 
     check: Name
@@ -55,6 +56,7 @@ class ReportedFinding(Struct, frozen=True, omit_defaults=True):
     note: Text = ""
     family: Name = ""
     hardware: Hardware | None = None
+    fact: bool = False
 
 
 class ReportedInjection(Struct, frozen=True, omit_defaults=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from functools import lru_cache
 from math import isfinite
 
@@ -68,7 +68,7 @@ class NodeFacts(Struct, frozen=True):
     """The facts in a report that are not part of the verdict.
 
     node: its name. agent: version of nodeguard. catalogue: its digest. topologies: in which each check votes,
-    by check.
+    by check. fact_checks: the checks of which the evidence is a fact.
     """
 
     node: str
@@ -76,6 +76,7 @@ class NodeFacts(Struct, frozen=True):
     catalogue: str
     topologies: Mapping[str, tuple[str, ...]] = {}
     inventory: Inventory = Inventory()
+    fact_checks: Set[str] = frozenset()
 
 
 def build_report(
@@ -99,7 +100,7 @@ def build_report(
         data_status=verdict.data_status,
         agent=bounded_name(facts.agent),
         catalogue=bounded_name(facts.catalogue),
-        findings=tuple(_finding(finding, instant, facts.topologies) for finding in active[:_MAX_FINDINGS]),
+        findings=tuple(_finding(finding, instant, facts) for finding in active[:_MAX_FINDINGS]),
         omitted=max(0, len(active) - _MAX_FINDINGS),
         unreadable=tuple(
             UnreadableTargets(
@@ -112,7 +113,7 @@ def build_report(
         ),
         inventory=facts.inventory,
         passing=tuple(map(_passing, verdict.passing)),
-        injections=tuple(_injection(item, instant, facts.topologies) for item in injections),
+        injections=tuple(_injection(item, instant, facts) for item in injections),
     )
     fitted = _fit(whole)
     return replace(fitted, digest=digest(fitted))
@@ -153,9 +154,7 @@ def build_inventory(observations: Iterable[Observation], platform: str = "") -> 
     return Inventory(driver, kernel, bounded_name(platform), fitted, len(components) - len(fitted))
 
 
-def _finding(
-    finding: Finding, instant: Instant, topologies: Mapping[str, tuple[str, ...]]
-) -> ReportedFinding:
+def _finding(finding: Finding, instant: Instant, facts: NodeFacts) -> ReportedFinding:
     return ReportedFinding(
         check=bounded_name(finding.check),
         target=bounded_name(finding.target),
@@ -168,18 +167,17 @@ def _finding(
         message=bounded_text(finding.message),
         evidence=tuple(_evidence(evidence, instant) for evidence in finding.evidence[:_MAX_EVIDENCE]),
         omitted=max(0, len(finding.evidence) - _MAX_EVIDENCE),
-        topologies=tuple(map(bounded_name, topologies.get(finding.check, ()))),
+        topologies=tuple(map(bounded_name, facts.topologies.get(finding.check, ()))),
         note=bounded_text(finding.note),
         family=bounded_name(finding.family),
         hardware=finding.hardware.limited(bounded_name) if finding.hardware else None,
+        fact=finding.check in facts.fact_checks,
     )
 
 
-def _injection(
-    injection: Injection, instant: Instant, topologies: Mapping[str, tuple[str, ...]]
-) -> ReportedInjection:
+def _injection(injection: Injection, instant: Instant, facts: NodeFacts) -> ReportedInjection:
     return ReportedInjection(
-        finding=_finding(injection.finding, instant, topologies),
+        finding=_finding(injection.finding, instant, facts),
         by=bounded_name(injection.by),
         seconds=round(max(0.0, injection.until - instant.wall), 3),
     )

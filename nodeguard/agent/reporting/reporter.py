@@ -39,7 +39,8 @@ def catalogue_digest(catalogue: Catalogue) -> str:
 def node_facts(node: str, catalogue: Catalogue) -> NodeFacts:
     """Return the facts that each report of a node contains in addition to the verdict. node: its name."""
     topologies = {check.id: check.topologies for check in catalogue.checks if check.topologies}
-    return NodeFacts(node, __version__, catalogue_digest(catalogue), topologies)
+    digest, facts = catalogue_digest(catalogue), catalogue.fact_checks
+    return NodeFacts(node, __version__, digest, topologies, fact_checks=facts)
 
 
 class Reporter:

@@ -243,7 +243,7 @@ class DomainMarks:
 
     def is_retracted(self, cause: MarkCause, uid: str, now: Instant) -> bool:
         """Return whether the suppression of its check releases a mark: the false alarm is wide, the mark was
-        set since it began, and by a current report no other source confirms the fault.
+        set since it began, by a current report no other source confirms the fault, and it is no fact.
         """
         suppression, evidence = (
             self._votes.diagnosis.checks.suppression(cause.check, uid),
@@ -254,6 +254,7 @@ class DomainMarks:
             and suppression.retracts
             and evidence.is_marked_since(cause, suppression.began, now)
             and evidence.is_unconfirmed(uid, cause.check)
+            and not evidence.is_fact(cause.check, (uid,))
         )
 
 

@@ -33,7 +33,7 @@ class MarkRequest(Struct, frozen=True):
     confirmations: how many sources and checks report the same resource. confirmed: whether the kernel log and
     another source report it, and the mark is a quarantine. device: the one GPU that the fault concerns, where
     the cluster can keep work off that GPU only. shared: whether hardware that the node shares with others may
-    be the cause. injected: whether an operator injected the fault.
+    be the cause. injected: whether an operator injected the fault. fact: whether the finding is one.
     """
 
     uid: str
@@ -50,6 +50,7 @@ class MarkRequest(Struct, frozen=True):
     shared: bool = False
     injected: bool = False
     confirmed: bool = False
+    fact: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -158,6 +159,7 @@ def _request(
         device=None if find_device is None else _device(active, find_device),
         shared=any(topology in topologies for topology in active.topologies),
         injected=fault.injected,
+        fact=active.fact,
     )
 
 

@@ -68,7 +68,7 @@ def mark_restraint(
         return Restraint("pause", reason)
     if hold := hold_on_check(policy, request.check):
         return Restraint("check-hold", f"hold on check {request.check}: {hold}")
-    if restraint := _diagnosis_restraint(request.check, request.uid, diagnosis):
+    if restraint := _diagnosis_restraint(request, diagnosis):
         return restraint
     if withheld:
         return Restraint("withheld-domain", withheld)
@@ -81,11 +81,14 @@ def mark_restraint(
     return Restraint("frozen", FROZEN) if agents.frozen else None
 
 
-def _diagnosis_restraint(check: str, uid: str, diagnosis: Diagnosis) -> Restraint | None:
-    """Return why the diagnosis forbids marks of a check on a node; None if it does not."""
-    if diagnosis.checks.suppression(check, uid) is not None:
+def _diagnosis_restraint(request: MarkRequest, diagnosis: Diagnosis) -> Restraint | None:
+    """Return why the diagnosis forbids a requested mark; None if it does not. Only budgets limit the marks of
+    facts: each is true on its node.
+    """
+    check, uid = request.check, request.uid
+    if not request.fact and diagnosis.checks.suppression(check, uid) is not None:
         return Restraint("suppressed-check", f"check {check} is suppressed: see nodeguard status")
-    if diagnosis.checks.is_suspected(check, uid):
+    if not request.fact and diagnosis.checks.is_suspected(check, uid):
         reason = f"check {check} may be wrong: it fires on more nodes than a failure domain explains"
         return Restraint("suppressed-check", reason)
     job = diagnosis.jobs.explaining_job(check, uid)

@@ -141,6 +141,9 @@ _MIN_SIGNIFICANCE = 6.9
 # Seconds for which a version is new on a node: a fault that begins later is more likely another one.
 _NEW_SECONDS = 14_400.0
 
+# Topologies of the versions that may make a check wrong on a fact, the likeliest first.
+_MAKES_FINDINGS = ("catalogue", "agent", "driver")
+
 
 def common_version(members: DomainMembers, uids: Iterable[str]) -> str:
     """Return the version that nearly all of some nodes have and few others; empty for none."""
@@ -157,6 +160,18 @@ def recent_version(
     for path in _common_versions(members, uids):
         if _is_new(path, uids, changed, now):
             return path
+    return ""
+
+
+def received_version(uids: Collection[str], changed: Mapping[tuple[str, str], float], now: float) -> str:
+    """Return the catalogue, agent or driver that nearly all of some nodes got recently, whichever others
+    have it; empty for none. changed: see recent_version.
+    """
+    counts = Counter(path for (uid, path), at in changed.items() if uid in uids and now - at < _NEW_SECONDS)
+    for topology in _MAKES_FINDINGS:
+        for path, count in sorted(counts.items()):
+            if path.partition("/")[0] == topology and count >= _MIN_VOTER_SHARE * len(uids):
+                return path
     return ""
 
 

@@ -217,7 +217,8 @@ class Diagnosis:
                 self._domains.begin(candidate, now)
                 continue
             for check in checks:
-                if any(self.checks.suppression(check, uid) is None for uid in candidate.voters):
+                is_new = any(self.checks.suppression(check, uid) is None for uid in candidate.voters)
+                if is_new and self.checks.may_be_false(check, candidate.voters, now):
                     self.checks.suppress(check, candidate.voters, candidate.window, version, now)
                     doubted.add(check)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from typing import Protocol
 
 from msgspec import Struct
@@ -31,6 +31,9 @@ class FleetEvidence(Protocol):
 
     def is_confirmed(self, uid: str, check: str) -> bool:
         """Return whether another source confirms what a check found on a node."""
+
+    def is_fact(self, check: str, uids: Collection[str]) -> bool:
+        """Return whether what a check found on some nodes is a fact, which is true on each of them."""
 
     def is_marked(self, uid: str, check: str) -> bool:
         """Return whether a node has a mark of a check."""

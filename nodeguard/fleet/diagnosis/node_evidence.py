@@ -82,6 +82,14 @@ class NodeEvidence:
             for other, began in found
         )
 
+    def is_fact(self, check: str, uids: Collection[str]) -> bool:
+        """Return whether at least half of some nodes report what a check found as a fact."""
+        reports = (report for uid in uids if (report := self._state.reports.get(uid)) is not None)
+        facts = sum(
+            any(finding.check == check and finding.fact for finding in report.findings) for report in reports
+        )
+        return facts * 2 >= len(uids) > 0
+
     def is_marked_since(self, cause: MarkCause, began: float, now: Instant) -> bool:
         """Return whether a mark is certainly from after a time, in seconds of the monotonic clock: not if the
         wall clock was set back over it.

@@ -286,8 +286,10 @@ def suppressed_message(check: SuppressedCheck) -> str:
     return f"it fires on {nodes} that share nothing, where {chance}; {confirmation}"
 
 
-def suppression_effect(check: SuppressedCheck) -> str:
-    """Return what a suppression does to the marks of its check."""
+def suppression_effect(check: SuppressedCheck, *, is_fact: bool = False) -> str:
+    """Return what a suppression does to the marks of its check. is_fact: whether it finds facts."""
+    if is_fact:
+        return "it finds a fact, so that its nodes are marked within the budgets"
     if check.recovered:
         return "it marks nothing on the nodes on which it still fires since then; elsewhere it marks again"
     if check.retracts:

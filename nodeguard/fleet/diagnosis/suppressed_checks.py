@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.candidates import common_version
+from nodeguard.fleet.diagnosis.candidates import common_version, received_version
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings, UnexplainedFirings
 from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
 from nodeguard.fleet.diagnosis.results import (
@@ -166,8 +166,20 @@ class SuppressedChecks:
         def excluded(check: str) -> set[str]:
             return self._caused(check).union(scopes.get(check) or ())
 
-        self._unexplained = suspected_checks(checks, votes, candidates, excluded, self._rule, now)
+        unexplained = suspected_checks(checks, votes, candidates, excluded, self._rule, now)
+        self._unexplained = {
+            check: firings
+            for check, firings in unexplained.items()
+            if self.may_be_false(check, firings.nodes, now)
+        }
         self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
+
+    def may_be_false(self, check: str, uids: Collection[str], now: float) -> bool:
+        """Return whether a check may be wrong on some nodes: on a fact, only with what reads and reports it,
+        if that is new there.
+        """
+        is_fact = self._evidence.is_fact(check, uids)
+        return not is_fact or bool(received_version(uids, self._votes.version_changes, now))
 
     def update_retractions(self) -> None:
         """Update whether the suppressed checks retract marks."""
@@ -215,6 +227,8 @@ class SuppressedChecks:
         for check in settled:
             unexplained = self._unexplained[check]
             domain = common_version(self._votes.members, unexplained.nodes)
+            if self._evidence.is_fact(check, unexplained.nodes):
+                domain = received_version(unexplained.nodes, self._votes.version_changes, now)
             self.suppress(check, unexplained.nodes, unexplained.window, domain, now, unexplained.limit)
             del self.suspected[check]
         return settled

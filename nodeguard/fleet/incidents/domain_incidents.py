@@ -94,7 +94,9 @@ class SharedIncidents:
             incident = domain_incident(decision, members, self._votes.symptom, now, self._action(degraded))
             yield self._with_jobs(incident, degraded.voters)
         for suppressed in diagnosis.suppressed_checks.values():
-            yield self._with_jobs(check_incident(suppressed, self._votes.symptom, now), suppressed.nodes)
+            is_fact = self._votes.evidence.is_fact(suppressed.check, suppressed.nodes)
+            incident = check_incident(suppressed, self._votes.symptom, now, is_fact=is_fact)
+            yield self._with_jobs(incident, suppressed.nodes)
         for start in diagnosis.bad_starts.values():
             name = shared_incident_name(job_resource(start.job))
             incident = job_incident(name, start, diagnosis.rule, now)
@@ -204,8 +206,10 @@ def domain_incident(
     return _with_symptoms(incident, voters, classes, find_symptom)
 
 
-def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: Instant) -> Incident:
-    """Return the incident of a suppressed check."""
+def check_incident(
+    suppressed: SuppressedCheck, find_symptom: FindSymptom, now: Instant, *, is_fact: bool
+) -> Incident:
+    """Return the incident of a suppressed check. is_fact: whether it finds facts."""
     confinement = None
     if suppressed.confined_at is not None:
         confinement = Confinement(now.wall_of(suppressed.confined_at), suppressed.size)
@@ -220,7 +224,7 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
         component=suppressed.domain,
         action=Action.MONITOR,
         message=f"check {suppressed.check} is suppressed: {suppressed_message(suppressed)}",
-        detail=suppression_effect(suppressed),
+        detail=suppression_effect(suppressed, is_fact=is_fact),
         confinement=confinement,
         diagnosis=DiagnosisRecord(
             window=suppressed.within,

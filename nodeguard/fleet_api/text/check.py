@@ -147,6 +147,8 @@ def check_facts(check: Check) -> Iterator[Field]:
     yield Field("cleared by", clearing_text(check))
     if check.topologies:
         yield Field("votes in", ", ".join(check.topologies))
+    if check.evidence == "fact":
+        yield Field("evidence", "a fact: no other node makes it less likely")
     if check.symptom_of:
         yield Field("symptom of", ", ".join(check.symptom_of))
     yield Field("what to do", general_remedy(check))

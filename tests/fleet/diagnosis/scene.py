@@ -4,7 +4,7 @@ domain each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Set
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.fleet_evidence import JobStart
@@ -61,6 +61,9 @@ class Voters:
 
     def is_confirmed(self, uid: str, _check: str) -> bool:
         return uid in self.confirmed
+
+    def is_fact(self, _check: str, _uids: Collection[str]) -> bool:
+        return False
 
     def is_marked(self, _uid: str, _check: str) -> bool:
         return False
