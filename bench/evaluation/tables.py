@@ -148,15 +148,14 @@ def _sizes(results: Sequence[EpisodeResult], decided: Decided) -> Iterator[str]:
         episodes = [result for result in of_size if result.kind != BEFORE]
         usual = [result for result in of_size if result.kind in {BEFORE, "nothing"}]
         by_kind = {kind: cell(rows, decided) for kind in KINDS if (rows := _of_kind(episodes, kind))}
-        recalls = {kind: row.recall for kind, row in by_kind.items() if row.recall.of}
         together = cell(episodes, decided)
         yield table_row(
             f"{SIZE_CLASSES[size_class][0]:,} to {SIZE_CLASSES[size_class][1]:,}" if size_class else "all",
             f"{len(episodes):,}",
             _share(together.recall),
-            _worst(recalls),
+            _worst({kind: figures.recall for kind, figures in by_kind.items()}),
             _share(together.precision),
-            _worst({kind: row.precision for kind, row in by_kind.items()}),
+            _worst({kind: figures.precision for kind, figures in by_kind.items()}),
             percent(together.undecided),
             f"{together.cost:.1f}",
             *_false_domains(usual),
@@ -168,10 +167,11 @@ def _of_kind(results: Iterable[EpisodeResult], kind: str) -> list[EpisodeResult]
 
 
 def _worst(shares: dict[str, Share]) -> str:
-    """Return the kind with the lowest share."""
-    if not shares:
+    """Return the kind with the lowest share; those without one do not count."""
+    portions = {kind: part.hits / part.of for kind, part in shares.items() if part.of}
+    if not portions:
         return "-"
-    kind = min(shares, key=lambda kind: shares[kind].hits / max(1, shares[kind].of))
+    kind = min(portions, key=portions.__getitem__)
     return f"{kind} {_share(shares[kind])}"
 
 

@@ -46,6 +46,12 @@ def test_causes_that_no_votes_decide_do_not_count() -> None:
     assert "| 33% |" in "\n".join(tables([*results, *oracle]))
 
 
+def test_a_kind_without_a_diagnosis_is_not_the_worst() -> None:
+    undecided = [result(1, None), result(1, None, rule=ORACLE)]
+    line = next(line for line in tables(undecided) if line.startswith("| all"))
+    assert line.startswith("| all | 1 | - | - | - | - | 100% |")
+
+
 def test_an_episode_without_a_cause_is_right_without_a_domain() -> None:
     figures = cell([result(1), result(2, wrong=2)], {})
     assert (figures.precision.hits, figures.precision.of) == (1, 2)
