@@ -83,11 +83,13 @@ class _AffectedDomains:
         affected = [child for child in children if self.candidate(child) is not None]
         if len(affected) >= most_children(len(children)):
             return True
-        if not self._votes.is_spread(domain, rule, voters):
-            return False
         others = members.nodes(domain) - set[str]().union(*map(members.nodes, affected))
         count = len(others & voters.keys())
-        is_spread = count + max(0, len(affected) - 1) >= _MIN_OTHERS
+        if len(affected) > 1 and len(children) <= 2 * len(affected):
+            is_spread = count >= rule.share * len(others)
+        else:
+            is_spread = count + max(0, len(affected) - 1) >= _MIN_OTHERS
+            is_spread = is_spread and self._votes.is_spread(domain, rule, voters)
         return is_spread and self._votes.is_significant(count, len(others), window, self._now)
 
 

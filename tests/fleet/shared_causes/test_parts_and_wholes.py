@@ -98,3 +98,17 @@ def test_two_racks_without_power_of_a_feed_of_four_are_two_racks(seed: int) -> N
         history.fault("node-down", history.nodes(domain), BEFORE, within=3.0)
     outcome = history.run(BEFORE + HOUR)
     assert (history.degraded, outcome.domains, outcome.suppressed) == (dark, dark, set())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_feed_with_two_dark_racks_and_half_of_a_third_is_one_feed(seed: int) -> None:
+    sizes = TopologySizes(feed=3, rack=6, leaf=8, nvlink_share=0.0)
+    history = History(simulated_topology(108, sizes), f"feed {seed}")
+    feed = history.random.choice(history.topology.domains_at("power", 1))
+    parts = [path for path in history.topology.domains_at("power", 2) if path.startswith(f"{feed}/")]
+    *dark, partial = history.random.sample(parts, 3)
+    affected = [node for domain in dark for node in history.nodes(domain)]
+    affected += history.random.sample(history.nodes(partial), 2)
+    history.fault("node-down", affected, BEFORE, within=3.0)
+    outcome = history.run(BEFORE + HOUR)
+    assert (history.degraded, outcome.suppressed) == ({feed}, set())
