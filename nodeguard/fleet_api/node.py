@@ -315,4 +315,5 @@ def _budgets(planner: Planner, uid: str) -> Iterator[BudgetView]:
     charges = [charge for place in marks.carriers if (charge := marks.record_of(place).charge) is not None]
     names = {f"check/{charge.check}" for charge in charges}
     names |= {mark.kind.budget for mark in marks.node.marks} - set(placement.budgets)
-    yield from (BudgetView(*budget) for budget in usage.rows() if budget[0] in names)
+    rows = usage.rows(free=placement.cordoned_by_user)
+    yield from (BudgetView(*budget) for budget in rows if budget[0] in names)

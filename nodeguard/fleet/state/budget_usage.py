@@ -215,14 +215,16 @@ class BudgetUsage:
         reserved = limit.reserve if suspect and used + more <= limit.nodes * WHOLE else 0
         return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "nodes marked", reserved)
 
-    def rows(self) -> Iterator[tuple[str, float, float, float]]:
+    def rows(self, *, free: bool = False) -> Iterator[tuple[str, float, float, float]]:
         """Yield every budget with usage: its name, the nodes in use, the limit, and the suspect nodes if
-        these are counted separately.
+        these are counted separately. free: whether of checks those of cordoned nodes, not of the others.
         """
         for key in sorted(key for key, parts in self._used.items() if parts):
             yield self._row(key)
-        for check, free in sorted(key for key, count in self._active.items() if count and not key[1]):
-            yield f"check/{check}", self._active[check, free], check_limit(self.policy, check).active, 0.0
+        active = {check: count for (check, is_free), count in self._active.items() if is_free == free}
+        for check, count in sorted(active.items()):
+            if count:
+                yield f"check/{check}", count, check_limit(self.policy, check).active, 0.0
 
     def rows_of_node(self, placement: NodePlacement) -> Iterator[tuple[str, float, float, float]]:
         """Yield the budgets of a node as `rows` does, those without usage too."""
