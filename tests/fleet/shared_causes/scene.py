@@ -98,9 +98,16 @@ class History:
     def __init__(self, topology: SimulatedTopology, seed: int | str = 1) -> None:
         self.topology = topology
         self.random = Random(f"shared causes {seed}")
+        self._seed = seed
         self.outcome = Outcome()
         self._faults: list[Fault] = []
         self._changes: list[NodeChange] = []
+
+    def again(self) -> History:
+        """Return a history of the same fleet with the same faults and changes, which has not run."""
+        copy = History(self.topology, self._seed)
+        copy._faults, copy._changes = list(self._faults), list(self._changes)
+        return copy
 
     def nodes(self, domain: str) -> tuple[int, ...]:
         return self.topology.domains[domain]

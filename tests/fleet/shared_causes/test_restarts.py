@@ -41,8 +41,7 @@ def test_a_restart_at_rest_changes_no_mark(seed: int) -> None:
     marks: list[object] = []
     restart = BEFORE + 1.5 * HOUR
     for restarts in ([], [restart]):
-        run = History(history.topology, f"rest {seed}")
-        run._faults = history._faults
+        run = history.again()
         outcome = run.run(restart + HOUR, restarts)
         marks.append((outcome.marks, run.degraded, run.suppressed))
     assert marks[0] == marks[1]
@@ -58,10 +57,8 @@ def test_a_slow_leaf_keeps_its_votes_over_a_restart(seed: int) -> None:
     for number, node in enumerate(affected):
         history.fault("port-flap", [node], BEFORE + number * gap)
     restart = BEFORE + 3.5 * gap
-    outcome = history.run(BEFORE + 17 * gap, [restart])
-    plain = History(history.topology, f"slow {seed}")
-    plain._faults = history._faults
-    without = plain.run(BEFORE + 17 * gap)
+    outcome = history.again().run(BEFORE + 17 * gap, [restart])
+    without = history.again().run(BEFORE + 17 * gap)
     assert without.domains == outcome.domains == {leaf}
     assert outcome.named[0][1] <= without.named[0][1] + MINUTE
 
