@@ -43,7 +43,7 @@ class WebhookReceiver:
                     self._fail(receiver.fault)
                     return
                 # The test may change the status meanwhile.
-                status = receiver.status if len(content) <= receiver.limit else 413
+                status = receiver.answer() if len(content) <= receiver.limit else 413
                 if status == 200 and not receiver.handle(json.loads(content)):
                     self.close_connection = True
                     return
@@ -69,6 +69,10 @@ class WebhookReceiver:
         self._address = address
         self._server = ThreadingHTTPServer((address, 0), Handler)
         self.url = f"http://{address}:{self._server.server_port}/"
+
+    def answer(self) -> int:
+        """Return the status of the next response."""
+        return self.status
 
     def handle(self, body: dict[str, Any]) -> bool:
         """Handle an accepted body. Returns whether to respond; if not, the connection is closed."""

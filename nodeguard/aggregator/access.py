@@ -34,6 +34,7 @@ from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
 from nodeguard.aggregator.metrics import AggregatorMetrics
 from nodeguard.aggregator.options import AGENT_ACCOUNT, AggregatorOptions
 from nodeguard.executors.kube.cluster import ObservedCluster
+from nodeguard.executors.owners import NodeOwners
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.text_store import authority_store, ca_bundle_store
 from nodeguard.local.unix_socket import acquire_state_lock
@@ -59,6 +60,7 @@ async def standalone_access(
     options: AggregatorOptions,
     fleet: FleetView,
     inputs: FleetInputs,
+    owners: NodeOwners,
     stack: AsyncExitStack,
 ) -> Access:
     """Return the access without Kubernetes: by client certificates, or none. Raises StartError."""
@@ -66,7 +68,7 @@ async def standalone_access(
         _lock_state(options.state, stack)
     try:
         path = state_path(options.state) if options.state else None
-        backend = StandaloneBackend(path, fleet, inputs)
+        backend = StandaloneBackend(path, fleet, inputs, owners)
         if options.insecure:
             return Access(backend, InsecureAuthenticator(options.listen[0]), None)
         provider: FileCertificate | SelfSignedAuthority = (

@@ -30,14 +30,15 @@ from nodeguard.aggregator.listeners import (
     service_state,
 )
 from nodeguard.aggregator.metrics import AggregatorMetrics
-from nodeguard.aggregator.notifications.settings import read_notifications
-from nodeguard.aggregator.notifications.webhooks import Webhooks
+from nodeguard.aggregator.notifications.settings import NotificationSettings, read_notifications
+from nodeguard.aggregator.notifications.webhooks import OwnerReports, Webhooks
 from nodeguard.aggregator.options import AggregatorOptions
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.policy.reload import PolicyReloader, log_policy_warnings
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.service import AggregatorService
 from nodeguard.executors.kube.cluster import ObservedCluster
+from nodeguard.executors.owners import NodeOwners
 from nodeguard.fleet.act.clears import with_answers
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
@@ -65,9 +66,13 @@ class AggregatorApp:
         policy = None
         if options.policy is not None:
             policy = PolicyReloader(options.policy, checks, fault_classes=catalogue.fault_classes)
-        granted = IncidentState.ADVISED if options.standalone else IncidentState.MARKED
+        notifications = _notifications(options)
+        owners = NodeOwners() if notifications is None else notifications.owners()
+        # Without Kubernetes a mark is advice, unless a webhook owns the nodes, which are all there.
+        is_advice = options.standalone and not owners
+        granted = IncidentState.ADVISED if is_advice else IncidentState.MARKED
         topologies = {check.id: check.topologies for check in catalogue.checks}
-        cluster = None if options.standalone else ObservedCluster()
+        cluster = None if options.standalone else ObservedCluster(owners)
         carries = None if cluster is None else cluster.carries
         planner = Planner(_initial_policy(policy, catalogue), checks, granted, topologies, carries)
         metrics = AggregatorMetrics(planner)
@@ -75,7 +80,7 @@ class AggregatorApp:
         outbox = InstructionOutbox(wake_actions.set)
         inputs = FleetInputs(planner, wake.set, wake_actions=wake_actions.set)
         if cluster is None:
-            access = await standalone_access(options, planner, inputs, stack)
+            access = await standalone_access(options, planner, inputs, owners, stack)
         else:
             access = await kubernetes_access(options, planner, inputs, cluster, metrics)
         backend, certificate = access.backend, access.certificate
@@ -111,7 +116,7 @@ class AggregatorApp:
             on_refused=handler.message_refused,
             on_handled=metrics.message_handled,
         )
-        webhooks = _webhooks(options, service)
+        webhooks = _webhooks(notifications, owners, service, inputs)
         metrics.observe(service, ingest, policy, current_instant, webhooks, certificate)
         await serve_monitoring(options, metrics, service, stack)
         state = service_state(service, decisions, policy, webhooks)
@@ -182,11 +187,25 @@ def _history(
     return History(planner, decisions, writer, current_instant().mono, resumed=lambda: inputs.resumed)
 
 
-def _webhooks(options: AggregatorOptions, service: AggregatorService) -> Webhooks | None:
-    """Return the webhooks of the notification file; None without one. Raises ConfigError."""
+def _notifications(options: AggregatorOptions) -> NotificationSettings | None:
+    """Return the settings of the notification file; None without one. Raises ConfigError."""
     if options.notifications is None:
         return None
-    webhooks = Webhooks(read_notifications(options.notifications))
+    return read_notifications(options.notifications, standalone=options.standalone)
+
+
+def _webhooks(
+    settings: NotificationSettings | None, owners: NodeOwners, service: AggregatorService, inputs: FleetInputs
+) -> Webhooks | None:
+    """Return the webhooks, which receive each plan; None without settings."""
+    if settings is None:
+        return None
+    planner, backend = service.planner, service.backend
+    webhooks = Webhooks(
+        settings,
+        owners=owners,
+        reports=lambda name: OwnerReports(name, owners, planner, inputs, backend.marks_accepted),
+    )
     webhooks.sender.read_spool()
 
     def plan_made(plan: Plan, _: Instant) -> None:

@@ -70,7 +70,7 @@ def plan_nodes(
             continue
         facts = facts_of(uid, planned_marks.node)
         decision = NodeDecision(uid, placement.name, planned_marks, facts)
-        if not carries(decision, state.policy.marks):
+        if not carries(decision, state.writes(uid)):
             nodes.decisions.append(decision)
         elif planned_marks == current and not has_devices:
             nodes.settled.add(uid)

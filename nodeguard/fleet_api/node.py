@@ -154,6 +154,7 @@ def describe_node(
         ),
         repeat_offenders=repeat_offenders(planner, now, name),
         pending=tuple(_mark_requests(decisions, IncidentState.PENDING, now)),
+        owner=state.nodes[uid].owner,
         advisory=planner.granted == IncidentState.ADVISED,
         refused_messages=refused_messages(refusal, now) if refusal is not None else None,
         incidents_omitted=len(planner.tracker.left_out.get(uid, ())),

@@ -19,6 +19,7 @@ _TEXTS = {
 _WRITES = {
     WriteState.REFUSED: "the write is refused by the API server",
     WriteState.PENDING: "the write is pending",
+    WriteState.NOT_ACCEPTED: "not accepted yet by the webhook that owns the node",
 }
 
 

@@ -35,9 +35,12 @@ def incident_commands(planner: Planner, incident: Incident, checks: Mapping[str,
 def _site(planner: Planner, uid: str, name: str) -> Site:
     report = planner.reports.get(uid)
     inventory = report.inventory if report else Inventory()
+    inventory_node = planner.node(uid)
+    is_owned = inventory_node is not None and bool(inventory_node.owner)
+    is_kubernetes = planner.granted == IncidentState.MARKED and not is_owned
     return Site(
         node=name,
-        scheduler="kubernetes" if planner.granted == IncidentState.MARKED else "",
+        scheduler="kubernetes" if is_kubernetes else "",
         on_node=False,
         resets_together=resets_together(
             [component.model for component in inventory.components.values()],

@@ -224,6 +224,7 @@ def _nodes(planner: Planner, stale_agents: StaleAgents) -> NodeCounts:
         on_hold=sum(1 for placement in placements.values() if placement.hold),
         maintenance=sum(1 for placement in placements.values() if placement.maintenance),
         cordoned_by_user=sum(1 for placement in placements.values() if placement.cordoned_by_user),
+        owned=dict(Counter(owner for uid in placements if (owner := planner.state.nodes[uid].owner))),
     )
 
 

@@ -70,7 +70,7 @@ class SymptomStatus(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 class StatusCondition(Struct, frozen=True, rename="camel"):
     """A condition in the form of the Kubernetes API conventions. reason: the state of the incident, or
-    why the mark is not as that state says: `WritePending` or `WriteRefused`.
+    why the mark is not as that state says: `WritePending`, `WriteRefused` or `NotAccepted`.
 
     Types: `Active`, until the incident is resolved; `Marked`, while its mark is observed.
     """

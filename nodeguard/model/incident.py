@@ -46,11 +46,13 @@ class IncidentState(StrEnum):
 class WriteState(StrEnum):
     """Why a mark, or its removal, is not on its object. The values are reasons of the condition `Marked`.
 
-    `WritePending`: the write did not succeed yet. `WriteRefused`: the API server refuses it.
+    `WritePending`: the write did not succeed yet. `WriteRefused`: the API server refuses it. `NotAccepted`:
+    the receiver of the webhook that owns the node has not accepted it yet.
     """
 
     PENDING = "WritePending"
     REFUSED = "WriteRefused"
+    NOT_ACCEPTED = "NotAccepted"
 
 
 # The states in which the mark is set, or advised without a cluster.

@@ -38,6 +38,8 @@ class InventoryNode(Struct, frozen=True):
     """Reason of an operator's maintenance; empty for none."""
     job: NodeJob | None = None
     """The job that an operator's scheduler names on the node; None if it names none."""
+    owner: str = ""
+    """The webhook that owns the node: its receiver keeps work away. Empty for the backend."""
 
 
 class ObservedMarks(Struct, frozen=True):

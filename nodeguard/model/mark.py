@@ -265,11 +265,22 @@ class DegradedMark(Struct, frozen=True, omit_defaults=True):
         return f"{self.mark}: {self.domain}"
 
 
+class AcceptedMarks(Struct, frozen=True, omit_defaults=True):
+    """The marks that the receiver of a webhook has accepted for a node that it owns.
+
+    webhook: its name. marks: their kinds; one of a newer version is possible.
+    """
+
+    webhook: str
+    marks: tuple[str, ...] = ()
+
+
 class MarkRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The record in the annotation of a Node or device: all that a new aggregator needs to continue.
 
-    charge: None without an active mark. cordoned: whether nodeguard set the cordon; the executor that stores
-    the record sets it, and no decision has it. degraded: the degraded domains, which are charged to a budget
+    charge: None without an active mark. cordoned: whether nodeguard set the cordon; accepted: what the
+    receiver of the webhook that owns the node has accepted, None for nothing: the executor that stores the
+    record sets both, and no decision has them. degraded: the degraded domains, which are charged to a budget
     of their own. unknown: fields, and causes and a charge of a kind that a newer version wrote, as JSON;
     empty for none.
     """
@@ -279,6 +290,7 @@ class MarkRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
     past_charges: tuple[PastCharge, ...] = ()
     cordoned: bool = False
     degraded: tuple[DegradedMark, ...] = ()
+    accepted: AcceptedMarks | None = None
     unknown: str = ""
 
     @property

@@ -13,13 +13,18 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from nodeguard.aggregator.backends.kubernetes import KubernetesBackend
 from nodeguard.aggregator.backends.standalone import StandaloneBackend
 from nodeguard.aggregator.backends.standalone_state import state_path
 from nodeguard.aggregator.clock import monotonic
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.leadership import Candidacy
+from nodeguard.aggregator.notifications.settings import MarkWebhook, NotificationSettings
+from nodeguard.aggregator.notifications.webhooks import OwnerReports, Webhooks
 from nodeguard.delivery.attempt import Destination
+from nodeguard.executors.owners import NodeOwners, OwnedNodes
 from nodeguard.executors.webhook.executor import RESYNC, WebhookExecutor
 from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.plan import Plan
@@ -242,6 +247,8 @@ class RecordedInputs(FleetInputs):
 class KubePlace:
     """Nodes of a real API server. The backend reaches it through a proxy, by the kubeconfig `far`."""
 
+    owners = NodeOwners()
+
     def __init__(self, cluster: Cluster, far: Path, near: ApiClient, detour: Detour) -> None:
         self.refused: list[str] = []
         self._cluster, self._far, self._near, self._detour = cluster, far, near, detour
@@ -256,7 +263,7 @@ class KubePlace:
                 made = self._cluster.api.post(node_objects.PATH, node_object(name))
                 self._uids[name] = made["metadata"]["uid"]
         self._pod += 1
-        self._planner = ClusterPlanner(AT_ONCE, CHECKS)
+        self._planner = ClusterPlanner(AT_ONCE, CHECKS, owners=self.owners)
         self._inputs = RecordedInputs(self._planner, Reports(self.refused))
         self._backend = KubernetesBackend(
             await ApiClient.connect(str(self._far)),
@@ -360,3 +367,107 @@ class KubePlace:
         spec = (await self._node(name))["spec"]
         keys = [taint["key"] for taint in spec.get("taints", ())]
         return spec.get("unschedulable") is True and "example.com/cabling" in keys
+
+
+class OwnerPlace(KubePlace):
+    """A receiver of marks that owns the Nodes of a real API server, which has their records."""
+
+    def __init__(
+        self, cluster: Cluster, far: Path, near: ApiClient, detour: Detour, receiver: MarkReceiver
+    ) -> None:
+        super().__init__(cluster, far, near, detour)
+        self._receiver = receiver
+        self._wall = NOW
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        self.owners = NodeOwners([("scheduler", OwnedNodes())])
+        await super().start()
+        backend, planner, inputs = self._backend, self._planner, self._inputs
+        settings = NotificationSettings(
+            (), None, (MarkWebhook("scheduler", self._receiver.url, owns=OwnedNodes()),)
+        )
+        self.webhooks = Webhooks(
+            settings,
+            lambda: Instant(self._wall, monotonic(), ""),
+            owners=self.owners,
+            reports=lambda name: OwnerReports(name, self.owners, planner, inputs, backend.marks_accepted),
+        )
+        self._tasks.append(asyncio.create_task(self.webhooks.run()))
+        self._mirror()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().stop()
+
+    async def kill(self) -> None:
+        await self.stop()
+        await self.start()
+
+    def _mirror(self) -> None:
+        self.webhooks.mirror.plan_made(self._planner, self._backend.epoch)
+
+    def desired(self, *decisions: NodeDecision) -> None:
+        for decision in decisions:
+            self._planner.state.record_issued(decision.node, decision.records)
+        self._mirror()
+        super().desired(*decisions)
+
+    def withdraw(self, name: str) -> None:
+        self._planner.state.record_failed(self._uids[name])
+        super().withdraw(name)
+
+    async def settled(self) -> None:
+        delivery = self.webhooks.mirror.executors["scheduler"].delivery
+        while self._waiting or delivery.waiting("scheduler") or delivery.in_transit("scheduler"):
+            await self.turn()
+            for uid, decision in list(self._waiting.items()):
+                if uid in self.refused or self._planner.cluster.carries(decision, MarkWrites()):
+                    del self._waiting[uid]
+
+    async def turn(self) -> None:
+        """Do what the service does in a turn, without a plan."""
+        await self._lead()
+        await self._observe()
+        self._mirror()
+        self.webhooks.mirror.executors["scheduler"].tick()
+        await asyncio.sleep(0.02)
+
+    def in_effect(self, name: str) -> set[str]:
+        """Return the kinds of marks that count as in effect."""
+        return {mark.value for mark in self._planner.state.marks_in_effect(self._uids[name]).node.marks}
+
+    def charged(self, name: str) -> bool:
+        """Return whether the node is charged to the budget of the fleet."""
+        usage = self._planner.state.usage.get(self._uids[name])
+        return usage is not None and None in usage.quarantined
+
+    async def shown(self, name: str) -> set[str]:
+        spec = (await self._node(name))["spec"]
+        assert not [item for item in spec.get("taints", ()) if item["key"].startswith("nodeguard.dev/")]
+        return self._receiver.drained.get(name, set())
+
+    async def record(self, name: str) -> MarkRecord | None:
+        record = await super().record(name)
+        return None if record is None else replace(record, accepted=None)
+
+    async def writes(self) -> int:
+        return await super().writes() + self._receiver.requests
+
+    async def refuse(self, *, refuses: bool) -> None:
+        self._receiver.status = 422 if refuses else 200
+        if not refuses:
+            self.refused.clear()
+            self._wall += RESYNC + 1
+
+    async def lose_answers(self) -> None:
+        self._receiver.lose = 1
+        await super().lose_answers()
+
+    async def change_by_others(self, name: str) -> None:
+        self._receiver.drained.pop(name)
+        self._receiver.restart()
+        self._wall += RESYNC + 1
+        self.webhooks.mirror.executors["scheduler"].tick()

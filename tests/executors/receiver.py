@@ -25,8 +25,11 @@ def documented_receiver() -> dict[str, Any]:
 
 class MarkReceiver(WebhookReceiver):
     """Applies the requests to `drained`: the kinds of marks by node. lose: how many further requests it applies
-    without a response.
+    without a response. every: what happens to every other request: `late` has the status 503, and `twice` is
+    applied without a response, so that it arrives again; empty for nothing.
     """
+
+    every = ""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +48,10 @@ class MarkReceiver(WebhookReceiver):
             if self.lose:
                 self.lose -= 1
                 return False
-        return True
+        return self.every != "twice" or self.requests % 2 == 0
+
+    def answer(self) -> int:
+        return 503 if self.every == "late" and self.requests % 2 == 1 else self.status
 
     def _set_marks(self, node: str, marks: list[dict[str, Any]]) -> None:
         self.drained[node] = {mark["kind"] for mark in marks}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from nodeguard.kube.client import ApiClient
 from nodeguard.model.decision import NodeDecision
 from nodeguard.model.mark import Charge, Mark, MarkCause, MarkRecord, NodeMarks
 from tests.controlplane.cluster import Cluster
-from tests.executors.places import AdvicePlace, KubePlace, SlurmPlace, WebhookPlace
+from tests.executors.places import AdvicePlace, KubePlace, OwnerPlace, SlurmPlace, WebhookPlace
 from tests.executors.receiver import MarkReceiver
 from tests.kube.detour import Detour
 
 NOW = 1_700_000_000.0
-PLACES = ["kube", "webhook", "webhook-in-parts", "advice", "slurm"]
+PLACES = ["kube", "owner", "owner-late", "owner-twice", "webhook", "webhook-in-parts", "advice", "slurm"]
 
 # Bytes of a body with one node, and not of one with two.
 ONE_NODE = 500
@@ -57,6 +57,10 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
                 near = await ApiClient.connect(str(cluster.kubeconfig))
                 stack.push_async_callback(near.close)
                 kube = KubePlace(cluster, config, near, detour)
+                if request.param != "kube":
+                    receiver = request.getfixturevalue("receiver")
+                    receiver.every = request.param.partition("-")[2]
+                    kube = OwnerPlace(cluster, config, near, detour, receiver)
                 await kube.start()
                 stack.push_async_callback(kube.stop)
                 yield kube
@@ -71,7 +75,11 @@ def places(*without: str) -> pytest.MarkDecorator:
 
 
 def _marks(name: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.cluster, pytest.mark.xdist_group("conformance")] if name == "kube" else []
+    return [pytest.mark.cluster, pytest.mark.xdist_group("conformance")] if _has_cluster(name) else []
+
+
+def _has_cluster(name: str) -> bool:
+    return name.partition("-")[0] in {"kube", "owner"}
 
 
 def decision(place: Any, name: str, *marks: Mark, since: float = NOW) -> NodeDecision:
@@ -192,3 +200,57 @@ async def test_what_an_operator_set_stays(place: Any) -> None:
     await place.settled()
     assert await place.is_set_by_operator("node-0")
     assert await place.shown("node-0") == set()
+
+
+owner = pytest.mark.parametrize("place", [pytest.param("owner", marks=_marks("owner"))], indirect=True)
+
+
+async def turns_until(place: OwnerPlace, condition: Callable[[], bool]) -> None:
+    """Take turns until the condition is true."""
+    while not condition():
+        await place.turn()
+
+
+@owner
+async def test_a_mark_is_in_effect_when_the_receiver_of_the_owner_has_accepted_it(
+    place: OwnerPlace, receiver: MarkReceiver
+) -> None:
+    receiver.status = 503
+    marked = decision(place, "node-0", Mark.QUARANTINE)
+    place.desired(marked)
+    while await place.record("node-0") != marked.record:
+        await place.turn()
+    first = receiver.requests
+    await turns_until(place, lambda: receiver.requests >= first + 3)
+    assert place.in_effect("node-0") == set()
+    assert place.charged("node-0")
+    await place.kill()
+    assert place.in_effect("node-0") == set()
+    assert place.charged("node-0")
+    receiver.status = 200
+    place.desired(marked)
+    await place.settled()
+    assert await place.shown("node-0") == place.in_effect("node-0") == {"quarantine"}
+
+
+@owner
+async def test_a_release_is_charged_until_the_receiver_of_the_owner_has_accepted_it(
+    place: OwnerPlace, receiver: MarkReceiver
+) -> None:
+    marked = decision(place, "node-0", Mark.QUARANTINE)
+    place.desired(marked)
+    await place.settled()
+    await place.kill()
+    assert place.in_effect("node-0") == {"quarantine"}  # read back from the record
+    receiver.status = 503
+    first = receiver.requests
+    place.desired(decision(place, "node-0"))
+    await turns_until(place, lambda: receiver.requests >= first + 3)
+    assert await place.record("node-0") == marked.record
+    assert place.in_effect("node-0") == {"quarantine"}
+    assert place.charged("node-0")
+    receiver.status = 200
+    await place.settled()
+    assert await place.shown("node-0") == place.in_effect("node-0") == set()
+    assert await place.record("node-0") == MarkRecord()
+    assert not place.charged("node-0")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from nodeguard.executors.kube.cluster import ClusterWrites, ObservedCluster, inventory_node
 from nodeguard.executors.kube.desired import DesiredNode, DeviceRule
+from nodeguard.executors.owners import NodeOwners
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.device import Device
@@ -54,8 +55,9 @@ class ClusterPlanner(Planner):
         checks: Iterable[str],
         granted: IncidentState = IncidentState.MARKED,
         topologies: Mapping[str, Collection[str]] = _ANY_TOPOLOGY,
+        owners: NodeOwners | None = None,
     ) -> None:
-        self.cluster = ObservedCluster()
+        self.cluster = ObservedCluster(owners)
         super().__init__(policy, checks, granted, topologies, self.cluster.carries)
 
     def observe_node(self, node: Node) -> None:

@@ -86,7 +86,9 @@ class Operators(Protocol):
 
 
 class Backend(NodeInventory, Leadership, Operators, MarkExecutor, Protocol):
-    """Kubernetes, or standalone mode: all parts of one aggregator. It is the executor that owns the nodes."""
+    """Kubernetes, or standalone mode: all parts of one aggregator. It is the executor that owns the nodes; of
+    those that a webhook owns it keeps the record.
+    """
 
     @property
     def job_reads(self) -> Mapping[str, int]:
@@ -94,6 +96,9 @@ class Backend(NodeInventory, Leadership, Operators, MarkExecutor, Protocol):
 
     def remove_marks(self) -> bool:
         """Start to remove every mark of nodeguard. Returns whether there were any."""
+
+    def marks_accepted(self, node: str) -> None:
+        """Handle that the receiver of the webhook that owns a node has accepted its latest marks."""
 
     def write_problem(self) -> ApiProblem | None:
         """Return why the API server refuses all writes of Nodes; None if it does not."""

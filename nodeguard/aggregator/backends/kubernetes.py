@@ -89,6 +89,8 @@ class KubernetesBackend:
         self._jobs = JobReader(api, fleet, inputs)
         # Seconds of the monotonic clock at which the marks of a Node were first issued, by uid.
         self._issued_at: dict[str, float] = {}
+        # Decisions about nodes that webhooks own, by uid, until their Nodes show them.
+        self._unaccepted: dict[str, NodeDecision] = {}
         self._tasks = _BackgroundTasks()
 
     def begin(self, *, read_jobs: bool) -> None:
@@ -152,10 +154,24 @@ class KubernetesBackend:
 
     def desired(self, decisions: Iterable[NodeDecision]) -> None:
         """Start to write some decisions. See MarkExecutor."""
-        self._write(self._cluster.writes(decisions, self._fleet.policy.marks))
+        latest = {decision.node: decision for decision in decisions}
+        for uid, decision in latest.items():
+            node = self._fleet.node(uid)
+            if node is not None and node.owner:
+                self._unaccepted[uid] = decision
+        self._write(self._cluster.writes(latest.values(), self._fleet.policy.marks))
+
+    def marks_accepted(self, node: str) -> None:
+        """Write what the receiver of a node's owner has accepted, if the Node does not show it."""
+        decision = self._unaccepted.get(node)
+        if decision is not None:
+            self._write(self._cluster.writes((decision,), self._fleet.policy.marks))
 
     def withdraw(self, nodes: Iterable[str]) -> None:
         """Withdraw the writes of Nodes that have not begun."""
+        nodes = tuple(nodes)
+        for uid in nodes:
+            self._unaccepted.pop(uid, None)
         if self.watches.leader is not None:
             self.watches.leader.forget(nodes)
 
@@ -166,6 +182,7 @@ class KubernetesBackend:
 
     def remove_marks(self) -> bool:
         """Start to remove every mark. Returns whether there were any."""
+        self._unaccepted.clear()
         writes = self._cluster.removal()
         self._write(writes)
         return bool(writes)
@@ -179,6 +196,8 @@ class KubernetesBackend:
         if self.watches.leader is not None:
             for desired in writes.nodes:
                 self._issued_at.setdefault(desired.uid, monotonic())
+                if desired.is_final:
+                    self._unaccepted.pop(desired.uid, None)
             self._cluster.record_issued(writes)
             self.watches.leader.write(writes)
 
@@ -275,6 +294,7 @@ class KubernetesBackend:
         self._cluster.drop_issued()
         self._inputs.leadership_lost()
         self._issued_at.clear()
+        self._unaccepted.clear()
         await leader.stop()
         logger.info("stopped all writes", extra={"epoch": leader.epoch})
 

@@ -21,6 +21,7 @@ from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.executors.advice.advised_marks import advised_marks
+from nodeguard.executors.owners import NodeOwners, adds_mark, owned_record
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.fleet_api.service_state import STANDALONE
@@ -52,8 +53,13 @@ class StandaloneBackend:
     leader = STANDALONE
     epoch = 1
 
-    def __init__(self, path: str | None, fleet: FleetView, inputs: FleetInputs) -> None:
+    def __init__(
+        self, path: str | None, fleet: FleetView, inputs: FleetInputs, owners: NodeOwners | None = None
+    ) -> None:
         self._fleet = fleet
+        self._owners = owners or NodeOwners()
+        # Decisions about nodes that webhooks own, by name, until their receivers have accepted them.
+        self._unaccepted: dict[str, NodeDecision] = {}
         self._inputs = inputs
         self.job_reads = {"read": 0, "failed": 0}  # there are no pods
         self._store = StandaloneStore(path, fleet)
@@ -106,8 +112,16 @@ class StandaloneBackend:
         for decision in decisions:
             self._advise(decision)
 
+    def marks_accepted(self, node: str) -> None:
+        """Store what the receiver of a node's owner has accepted. See Backend."""
+        decision = self._unaccepted.get(node)
+        if decision is not None:
+            self._advise(decision)
+
     def withdraw(self, nodes: Iterable[str]) -> None:
-        """Do nothing: no decision waits here."""
+        """Forget decisions that wait for a receiver. Others do not wait."""
+        for name in nodes:
+            self._unaccepted.pop(name, None)
 
     def is_in_flight(self, _node: str) -> bool:
         """Return that no decision waits here."""
@@ -207,22 +221,43 @@ class StandaloneBackend:
         self._inputs.fleet_decided(reason, resumed=resumed)
 
     def _update_node(self, name: str) -> None:
-        node = InventoryNode(name, name, gpus=self._store.gpus.get(name, 0))
+        owner = self._owners.owner(name, {})
+        node = InventoryNode(name, name, gpus=self._store.gpus.get(name, 0), owner=owner)
         self._inputs.node_changed(node, self._observed(name))
 
     def _observed(self, name: str) -> ObservedMarks:
         """Return the advised marks of a node as it shows them."""
         advised = self._store.advised.get(name)
-        return NO_OBSERVED_MARKS if advised is None else advised.observed(self._fleet.policy.marks)
+        if advised is None:
+            return NO_OBSERVED_MARKS
+        return advised.observed(self._fleet.policy.marks, self._owners.owner(name, {}))
 
     def _advise(self, decision: NodeDecision) -> None:
         name, writes = decision.node, self._fleet.policy.marks
+        if owner := self._owners.owner(name, {}):
+            self._record(decision, owner)
+            return
         shown = advised_marks(decision, self._observed(name), writes, out_by_operator=False)
         self._set_advised(name, AdvisedMarks(encode_record(decision.record), shown.is_out))
         self._inputs.marks_written(name, decision.record)
         self._inputs.marks_observed(name, shown)
 
+    def _record(self, decision: NodeDecision, owner: str) -> None:
+        """Keep the record of a node that a webhook owns."""
+        name, advised = decision.node, self._store.advised.get(decision.node, AdvisedMarks())
+        if adds_mark(advised.record, decision.record):
+            self._owners.accepted.pop(name, None)  # that was for its earlier marks
+        owned = owned_record(advised.record, decision.record, owner, self._owners.accepted.get(name))
+        self._set_advised(name, AdvisedMarks(encode_record(owned.stored(owner))))
+        if owned.is_final:
+            self._unaccepted.pop(name, None)
+        else:
+            self._unaccepted[name] = decision
+        self._inputs.marks_written(name, owned.record)
+        self._inputs.marks_observed(name, self._observed(name))
+
     def _remove_marks(self) -> None:
+        self._unaccepted.clear()
         for name in list(self._store.advised):
             self._set_advised(name, AdvisedMarks())
             self._inputs.marks_observed(name, NO_OBSERVED_MARKS)

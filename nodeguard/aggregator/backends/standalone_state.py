@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.config.regular_file import read_regular_file
+from nodeguard.executors.owners import accepted_kinds
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.local.atomic_write import atomic_write
 from nodeguard.local.daemon_thread import DaemonThread
@@ -33,17 +34,25 @@ _VERSION = 1
 
 
 class AdvisedMarks(Struct, frozen=True, omit_defaults=True):
-    """The advised marks of one node. state: the record of the marks, as JSON. cordoned: whether a cordon is
-    advised.
-    """
+    """The marks of one node. state: their record, as JSON. cordoned: whether a cordon is advised."""
 
     state: str = ""
     cordoned: bool = False
 
-    def observed(self, writes: MarkWrites) -> ObservedMarks:
-        """Return the marks as the node shows them. writes: what the policy writes for a mark."""
-        record = replace(decode_record(self.state) or MarkRecord(), cordoned=False)
+    @property
+    def record(self) -> MarkRecord:
+        """Return the record of the marks."""
+        return decode_record(self.state) or MarkRecord()
+
+    def observed(self, writes: MarkWrites, owner: str = "") -> ObservedMarks:
+        """Return the marks as the node shows them. writes: what the policy writes for a mark. owner: the
+        webhook that owns the node; empty for none.
+        """
+        stored = self.record
+        record = replace(stored, cordoned=False, accepted=None)
         kinds = frozenset(record.marks) if writes.taint else frozenset()
+        if owner:
+            kinds = accepted_kinds(stored.accepted, owner)
         return ObservedMarks(NodeMarks(record), present=kinds, in_effect=kinds, is_out=self.cordoned)
 
 

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from nodeguard.config.regular_file import read_regular_file
 from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
+from nodeguard.executors.owners import NodeOwners, OwnedNodes
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import Name
 
@@ -50,23 +51,35 @@ class WebhookSpec(ReceiverSpec, frozen=True, forbid_unknown_fields=True, rename=
     min_health: Literal["warning", "suspect", "fatal"] = "suspect"
 
 
+class MarkWebhookSpec(ReceiverSpec, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A webhook for marks in the file; see ReceiverSpec. owns: the nodes that it owns: their marks are
+    written nowhere else, and it receives no others. Without it, it receives the marks of all nodes beside
+    their owners.
+    """
+
+    owns: OwnedNodes | None = None
+
+
 class NotificationSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The notification file. webhooks: receive incidents. markWebhooks: receive the marks of nodes.
     spoolDirectory: where unsent notifications survive a restart.
     """
 
     webhooks: Annotated[tuple[WebhookSpec, ...], Meta(max_length=20)] = ()
-    mark_webhooks: Annotated[tuple[ReceiverSpec, ...], Meta(max_length=20)] = ()
+    mark_webhooks: Annotated[tuple[MarkWebhookSpec, ...], Meta(max_length=20)] = ()
     spool_directory: _FileName | None = None
 
 
 class MarkWebhook(Struct, frozen=True):
-    """A receiver of marks with its secrets; see Webhook. Never log url or secret."""
+    """A receiver of marks with its secrets; see Webhook. owns: see MarkWebhookSpec. Never log url or
+    secret.
+    """
 
     name: str
     url: str
     secret: bytes = b""
     ca: str = ""
+    owns: OwnedNodes | None = None
 
 
 class Webhook(Struct, frozen=True):
@@ -90,9 +103,15 @@ class NotificationSettings(Struct, frozen=True):
     spool_directory: Path | None = None
     mark_webhooks: tuple[MarkWebhook, ...] = ()
 
+    def owners(self) -> NodeOwners:
+        """Return which webhook owns which nodes."""
+        return NodeOwners((item.name, item.owns) for item in self.mark_webhooks if item.owns is not None)
 
-def read_notifications(path: Path) -> NotificationSettings:
-    """Return the settings in a YAML file. Raises ConfigError with file, line, field and remedy."""
+
+def read_notifications(path: Path, *, standalone: bool = False) -> NotificationSettings:
+    """Return the settings in a YAML file. Raises ConfigError with file, line, field and remedy. standalone:
+    whether they are for the standalone mode, in which nodes have no labels, and one webhook owns all or none.
+    """
     document = load_yaml(path)
     spec = convert(document, NotificationSpec)
     if not (spec.webhooks or spec.mark_webhooks):
@@ -104,11 +123,15 @@ def read_notifications(path: Path) -> NotificationSettings:
                 at = field, number, "name"
                 raise document.error(at, f"'{receiver.name}' is used twice", "choose another name")
             names.add(receiver.name)
+    for number, receiver in enumerate(spec.mark_webhooks):
+        if standalone and receiver.owns not in (None, OwnedNodes()):
+            at = "markWebhooks", number, "owns"
+            raise document.error(at, "without Kubernetes a webhook owns all nodes or none", "write owns: {}")
     webhooks = tuple(
         _webhook(document, ("webhooks", number), webhook) for number, webhook in enumerate(spec.webhooks)
     )
     mark_webhooks = tuple(
-        MarkWebhook(receiver.name, *_receiver(document, ("markWebhooks", number), receiver))
+        MarkWebhook(receiver.name, *_receiver(document, ("markWebhooks", number), receiver), receiver.owns)
         for number, receiver in enumerate(spec.mark_webhooks)
     )
     directory = Path(spec.spool_directory) if spec.spool_directory else None

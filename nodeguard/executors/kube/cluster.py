@@ -20,6 +20,7 @@ from nodeguard.executors.kube.desired import (
     is_as_desired,
     unexplained_taints,
 )
+from nodeguard.executors.owners import NodeOwners, accepted_kinds, adds_mark
 from nodeguard.fleet.state.device_index import DeviceIndex
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.decision import NodeDecision
@@ -61,7 +62,8 @@ class ClusterWrites(Struct, frozen=True):
 class ObservedCluster:
     """The objects of a cluster. nodes: by uid. rules: device rules of nodeguard, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, owners: NodeOwners | None = None) -> None:
+        self._owners = owners or NodeOwners()
         self.nodes: dict[str, Node] = {}
         self.rules: dict[str, DeviceRule] = {}
         self._uids: dict[str, str] = {}
@@ -93,7 +95,7 @@ class ObservedCluster:
             self._records.pop(node.uid, None)
         else:
             self._records[node.uid] = record
-        return inventory_node(node, record or _EMPTY), self.observed(node.uid)
+        return inventory_node(node, record or _EMPTY, self._owner(node)), self.observed(node.uid)
 
     def remove_node(self, uid: str) -> None:
         """Remove a deleted Node."""
@@ -125,13 +127,19 @@ class ObservedCluster:
         node, record = self.nodes[uid], self._records.get(uid, _EMPTY)
         rules = [(rule, _device_record(rule)) for rule in self._rules_by_node.get(uid, {}).values()]
         devices = {_device(rule): record for rule, record in rules if record is not None}
-        present = frozenset(_KINDS[taint.key] for taint in node.taints if taint.key in _KINDS)
+        accepted = accepted_kinds(record.accepted, self._owner(node))
+        present = accepted.union(_KINDS[taint.key] for taint in node.taints if taint.key in _KINDS)
         if record is _EMPTY and not devices and not present and not node.taints:
             return NO_OBSERVED_MARKS
         return ObservedMarks(
-            records=NodeMarks(replace(record, cordoned=False) if record.cordoned else record, devices),
+            records=NodeMarks(
+                replace(record, cordoned=False, accepted=None)
+                if record.cordoned or record.accepted
+                else record,
+                devices,
+            ),
             present=present,
-            in_effect=frozenset(
+            in_effect=accepted.union(
                 _KINDS[taint.key]
                 for taint in node.taints
                 if taint.key in _KINDS and taint.effect == NO_SCHEDULE
@@ -146,10 +154,11 @@ class ObservedCluster:
         node = self.nodes.get(decision.node)
         if node is None:
             return True
-        desired = desired_node(node, self._records.get(node.uid, _EMPTY), decision, writes)
+        desired = self._desired_node(node, decision, writes)
         rules = {rule.name: rule for rule in device_rules(decision)}
         return (
-            is_as_desired(node, desired)
+            desired.is_final
+            and is_as_desired(node, desired)
             and all(self.rules.get(name) == rule for name, rule in rules.items())
             and rules.keys() >= self._rule_names(node.uid)
         )
@@ -161,7 +170,9 @@ class ObservedCluster:
             node = self.nodes.get(decision.node)
             if node is None:
                 continue
-            desired = desired_node(node, self._records.get(node.uid, _EMPTY), decision, writes)
+            if adds_mark(self._records.get(node.uid, _EMPTY), decision.record):
+                self._owners.accepted.pop(node.uid, None)  # that was for its earlier marks
+            desired = self._desired_node(node, decision, writes)
             if not is_as_desired(node, desired):
                 nodes.append(desired)
             rules = {rule.name: rule for rule in device_rules(decision)}
@@ -192,6 +203,13 @@ class ObservedCluster:
         """Record that no write continues."""
         self._issued_rules.clear()
 
+    def _owner(self, node: Node) -> str:
+        return self._owners.owner(node.name, node.labels)
+
+    def _desired_node(self, node: Node, decision: NodeDecision, writes: MarkWrites) -> DesiredNode:
+        record, accepted = self._records.get(node.uid, _EMPTY), self._owners.accepted.get(node.uid)
+        return desired_node(node, record, decision, writes, self._owner(node), accepted)
+
     def _rule_names(self, uid: str) -> set[str]:
         """Return the names of the rules of a node's devices, also of those that are being created. One with a
         record that another client edited is not among them: it stays, like such a taint of a Node.
@@ -213,8 +231,10 @@ class ObservedCluster:
         return rule.taint.effect == NO_SCHEDULE and any(rule.taint.key == mark.key for mark in DEVICE_MARKS)
 
 
-def inventory_node(node: Node, record: MarkRecord) -> InventoryNode:
-    """Return a Node in the terms of no scheduler. record: its record, with the owner of the cordon."""
+def inventory_node(node: Node, record: MarkRecord, owner: str = "") -> InventoryNode:
+    """Return a Node in the terms of no scheduler. record: its record, with the owner of the cordon. owner:
+    the webhook that owns it; empty for none.
+    """
     return InventoryNode(
         key=node.uid,
         name=node.name,
@@ -226,6 +246,7 @@ def inventory_node(node: Node, record: MarkRecord) -> InventoryNode:
         hold=annotated_reason(node.annotations, HOLD_ANNOTATION),
         maintenance=annotated_reason(node.annotations, MAINTENANCE_ANNOTATION),
         job=_annotated_job(node),
+        owner=owner,
     )
 
 

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from nodeguard.executors.cordon import is_cordoned_after
 from nodeguard.executors.kube.condition import node_condition
+from nodeguard.executors.owners import owned_record
 from nodeguard.fleet.state.node_marks import decode_record, encode_record
 from nodeguard.fleet.state.unknown_marks import unknown_kinds
 from nodeguard.model.decision import NodeDecision, WantedMark
 from nodeguard.model.device import device_mark_name
-from nodeguard.model.mark import NO_SCHEDULE, STATE_ANNOTATION, MarkRecord
+from nodeguard.model.mark import NO_SCHEDULE, STATE_ANNOTATION, Mark, MarkRecord
 from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
 from nodeguard.model.policy import MarkWrites
 
@@ -33,7 +34,9 @@ class DesiredNode(Struct, frozen=True):
     condition: NodeCondition | None = None
     """None leaves it unchanged; one without a status removes it."""
     record: MarkRecord = MarkRecord()
-    """The record of the decision; `state` has it, with the owner of the cordon."""
+    """The record to keep; `state` has it, with the owner of the cordon."""
+    is_final: bool = True
+    """Whether a Node in this state shows the decision; if not, a receiver has not accepted all of it yet."""
 
 
 class DeviceRule(Struct, frozen=True):
@@ -74,10 +77,27 @@ def unexplained_taints(node: Node, record: MarkRecord) -> tuple[Taint, ...]:
     )
 
 
-def desired_node(node: Node, observed: MarkRecord, decision: NodeDecision, writes: MarkWrites) -> DesiredNode:
-    """Return the desired state of a Node. observed: its record now, with the owner of the cordon."""
-    record = decision.record
-    taints = [_taint(mark) for mark in decision.marks if mark.device is None] if writes.taint else []
+def desired_node(
+    node: Node,
+    observed: MarkRecord,
+    decision: NodeDecision,
+    writes: MarkWrites,
+    owner: str = "",
+    accepted: frozenset[Mark] | None = None,
+) -> DesiredNode:
+    """Return the desired state of a Node. observed: its record now, with the owner of the cordon. owner: the
+    webhook that owns the node, empty for none; accepted: see NodeOwners.
+    """
+    stored, is_final, in_place = decision.record, True, frozenset[Mark]()
+    if owner:
+        owned = owned_record(observed, decision.record, owner, accepted)
+        stored, is_final, in_place = owned.stored(owner), owned.is_final, owned.accepted
+        writes = replace(writes, taint=False, cordon=False, condition=writes.condition and is_final)
+    record = replace(stored, accepted=None)
+    wanted = [mark for mark in decision.marks if mark.device is None and mark.kind not in in_place]
+    # The taints of a Node that gets another owner stay until its receiver has accepted the marks.
+    before = {taint.key for taint in node.taints} if owner else frozenset[str]()
+    taints = [_taint(mark) for mark in wanted if writes.taint or mark.kind.key in before]
     kept_keys = _unknown_taint_keys(record)
     taints += [taint for taint in node.taints if _is_own(taint, kept_keys)]
     is_ours = is_cordoned_after(
@@ -97,10 +117,11 @@ def desired_node(node: Node, observed: MarkRecord, decision: NodeDecision, write
         uid=node.uid,
         name=node.name,
         taints=_sorted((*taints, *unexplained_taints(node, observed))),
-        state=encode_record(replace(record, cordoned=True) if is_ours else record),
+        state=encode_record(replace(stored, cordoned=True) if is_ours else stored),
         cordon=cordon,
         condition=condition,
         record=record,
+        is_final=is_final,
     )
 
 

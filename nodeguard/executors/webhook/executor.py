@@ -13,9 +13,8 @@ from nodeguard.delivery.delivery import Delivery, DropReason
 from nodeguard.delivery.queue import Message
 from nodeguard.executors.executor import ExecutorReports
 from nodeguard.executors.webhook.message import Change, posted_marks
-from nodeguard.fleet.decide.observed_marks import WriteError
+from nodeguard.fleet.decide.observed_marks import REPORTED_AFTER, WriteError
 from nodeguard.model.decision import NodeDecision
-from nodeguard.model.mark import MarkRecord
 
 # Seconds between two requests with all marks: a receiver that lost its state, or that refused a node, is
 # correct again after them.
@@ -42,7 +41,8 @@ class WebhookExecutor:
     outage the receiver gets the present state, and no history. Only an active aggregator posts, under the
     epoch of its lease; it begins with a request that has all marks.
 
-    reports: receives what the receiver accepted and refused; None where another executor owns the nodes.
+    reports: receives what the receiver accepted and refused, of the latest decision about each node: one that
+    names an older record changes nothing. None where another executor owns the nodes.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class WebhookExecutor:
         self._wall = wall
         self._epoch: int | None = None
         self._sequence = 0
-        # The latest decisions with marks, by node; and the revisions that are posted or wait, empty without
-        # marks, None if it is unknown what the receiver has.
+        # The latest decisions with marks, and the releases that the receiver has not accepted, by node; and
+        # the revisions that are posted or wait, empty without marks, None if it is unknown what it has.
         self._wanted: dict[str, NodeDecision] = {}
         self._posted: dict[str, str | None] = {}
-        # Records by node of the messages that the receiver has not accepted, by id of the message.
-        self._records: dict[str, dict[str, MarkRecord]] = {}
+        # Decisions by node of the messages that the receiver has not accepted, by id of the message.
+        self._decisions: dict[str, dict[str, NodeDecision]] = {}
         self._resync_at = float("inf")
         # Nodes in one request that the receiver did not find too large.
         self._part_size = sys.maxsize
@@ -91,12 +91,14 @@ class WebhookExecutor:
             return
         self._is_current = True
         changed = list[NodeDecision]()
+        # Until the first list, the receiver of an owner may have marks that an earlier aggregator posted.
+        is_list_due = self._resync_at == float("-inf")
+        unknown = None if self._reports is not None and is_list_due else ""
         for decision in decisions:
-            if decision.marks:
+            is_changed = self._posted.get(decision.node, unknown) != _revision(decision)
+            if decision.marks or is_changed:
                 self._wanted[decision.node] = decision
-            else:
-                self._wanted.pop(decision.node, None)
-            if self._posted.get(decision.node, "") != _revision(decision):
+            if is_changed:
                 changed.append(decision)
         # A request with all marks that waits would arrive after these, with what is no longer so. One in
         # parts takes longer, and changes may never let it end.
@@ -124,11 +126,12 @@ class WebhookExecutor:
     def is_in_flight(self, node: str) -> bool:
         """Return whether a request about a node is in transit."""
         message = self.delivery.in_transit(self._webhook)
-        return message is not None and node in self._records.get(message.id, ())
+        return message is not None and node in self._decisions.get(message.id, ())
 
     def tick(self) -> None:
-        """Post all marks if that is due."""
+        """Post all marks if that is due, and report what fails."""
         now = self._wall()
+        self._report_failing(now)
         # A time that is further away was set before the clock stepped back.
         is_waiting = now < self._resync_at <= now + RESYNC
         if self._epoch is None or not self._is_current or is_waiting:
@@ -140,6 +143,17 @@ class WebhookExecutor:
         size = max(self._part_size, ceil(len(decisions) / _MOST_PARTS))
         starts = range(0, max(1, len(decisions)), size)
         self._put(_ALL, [decisions[start : start + size] for start in starts])
+
+    def _report_failing(self, now: float) -> None:
+        """Report the requests that have failed for a while."""
+        problem = self.delivery.problems.get(self._webhook)
+        if self._reports is None or problem is None:
+            return
+        error = WriteError(problem, is_refused=False)
+        for message in self.delivery.waiting(self._webhook):
+            if now - message.added_at >= REPORTED_AFTER:
+                for node in self._decisions.get(message.id, ()):
+                    self._reports.write_failed(node, error)
 
     async def run(self) -> None:
         """Post until cancelled."""
@@ -164,7 +178,7 @@ class WebhookExecutor:
                 change, decisions, epoch=epoch, sequence=sequence, wall=now, part=part, parts=len(parts)
             )
             message = Message(f"{epoch}-{sequence}-{part}", key, body, now, change)
-            self._records[message.id] = {decision.node: decision.record for decision in decisions}
+            self._decisions[message.id] = {decision.node: decision for decision in decisions}
             self._posted.update({decision.node: _revision(decision) for decision in decisions})
             self.delivery.put(self._webhook, message)
 
@@ -174,18 +188,23 @@ class WebhookExecutor:
         in_transit = self.delivery.in_transit(self._webhook)
         sent = {message.id for message in self.delivery.waiting(self._webhook)}
         sent |= {in_transit.id} if in_transit is not None else set()
-        self._records = {id_: nodes for id_, nodes in self._records.items() if id_ in sent}
+        self._decisions = {id_: nodes for id_, nodes in self._decisions.items() if id_ in sent}
 
     def _accepted(self, _webhook: str, message: Message) -> None:
-        for node, record in self._records.pop(message.id, {}).items():
+        for node, decision in self._decisions.pop(message.id, {}).items():
+            latest = self._wanted.get(node)
+            if latest is None or _revision(latest) != _revision(decision):
+                continue  # a later request has what is wanted now
+            if not latest.marks:
+                del self._wanted[node]
             if self._reports is not None:
-                self._reports.marks_written(node, record)
+                self._reports.marks_written(node, latest.record)
 
     def _dropped(self, webhook: str, message: Message, reason: DropReason) -> bool:
         """Report a refused request, which the next one with all marks repeats. One that has no room is
         repeated at once; one that is too large, in smaller parts. Returns whether it is no refusal.
         """
-        nodes = self._records.pop(message.id, {})
+        nodes = self._decisions.pop(message.id, {})
         is_too_large = reason == "too large" and len(nodes) > max(1, len(self._wanted) / _MOST_PARTS)
         if is_too_large:
             self._part_size = min(self._part_size, ceil(len(nodes) / 2))

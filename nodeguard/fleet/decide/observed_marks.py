@@ -122,21 +122,24 @@ class UnobservedWrites:
         for name in [name for name in self._errors if name not in changed]:
             del self._errors[name]
 
-    def problem(self, change: ObjectChange, now: Instant) -> WriteProblem | None:
-        """Return the problem of a change that is not observed for too long; None for none.
+    def problem(self, change: ObjectChange, now: Instant, owner: str = "") -> WriteProblem | None:
+        """Return the problem of a change that is not observed for too long; None for none. owner: the webhook
+        that owns the node; empty for none.
 
         A write without an error waits for its turn while others succeed.
         """
         since, error = self._since.get(change), self._errors.get(change.name)
         if since is None or now.mono - since.mono < REPORTED_AFTER:
             return None
-        if error is None:
-            if now.mono - self._latest_observed < REPORTED_AFTER:
-                return None
-            return WriteProblem(WriteState.PENDING, f"has been pending since {rfc3339(since.wall)}")
-        if error.is_refused:
-            return WriteProblem(WriteState.REFUSED, f"is refused: {error.message}")
-        text = f"has been pending since {rfc3339(since.wall)}: {error.message}"
+        detail = f": {error.message}" if error is not None else ""
+        if owner:
+            text = f"is not accepted yet by the webhook {owner}, since {rfc3339(since.wall)}{detail}"
+            return WriteProblem(WriteState.NOT_ACCEPTED, text)
+        if error is None and now.mono - self._latest_observed < REPORTED_AFTER:
+            return None
+        if error is not None and error.is_refused:
+            return WriteProblem(WriteState.REFUSED, f"is refused{detail}")
+        text = f"has been pending since {rfc3339(since.wall)}{detail}"
         return WriteProblem(WriteState.PENDING, text)
 
 
@@ -234,7 +237,7 @@ class PlanObservation:
 
     def _lasting_restraint(self, uid: str, mark: Mark, device: Device | None) -> Restraint | None:
         """Return why the mark keeps no work away though its write succeeds; None if it will."""
-        writes = self._state.policy.marks
+        writes = self._state.writes(uid)
         if device is not None or writes.taint:
             return None
         if not (mark.kind.cordons and writes.cordon):
@@ -253,7 +256,7 @@ class PlanObservation:
                 missing.append(uid)
         if not missing:
             return decision
-        if not self._state.policy.marks.taint:
+        if not any(self._state.writes(uid).taint for uid in missing):
             return replace(
                 decision,
                 state=IncidentState.WITHHELD,
@@ -292,7 +295,8 @@ class PlanObservation:
         """Record that a change is not observed; return its problem, None for none yet."""
         self._missing.add(change)
         self._writes.begin(change, self._now)
-        return self._writes.problem(change, self._now)
+        node = self._state.nodes.get(change.name)
+        return self._writes.problem(change, self._now, node.owner if node is not None else "")
 
 
 _NO_TAINT = Restraint(

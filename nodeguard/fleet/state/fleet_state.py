@@ -34,7 +34,7 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import InventoryNode, ObservedMarks
 from nodeguard.model.job import NodeJob
 from nodeguard.model.mark import Mark, MarkRecord, NodeMarks
-from nodeguard.model.policy import Policy, TopologyLabels
+from nodeguard.model.policy import MarkWrites, Policy, TopologyLabels
 from nodeguard.wire.report import Report
 
 
@@ -126,7 +126,7 @@ class FleetState:
         self._names[node.name] = key
         self.jobs.update_node(node)
         if observed is not None:
-            self._marks.observe(key, observed, writes_marks=self.policy.marks.taint)
+            self._observe(key, observed)
         self._update_in_effect(key)
         self._index(key)
 
@@ -135,7 +135,7 @@ class FleetState:
         self.touch_fleet()
         if uid in self.nodes:
             self._unindex(uid)
-            self._marks.observe(uid, observed, writes_marks=self.policy.marks.taint)
+            self._observe(uid, observed)
             self._update_in_effect(uid)
             self._index(uid)
 
@@ -298,17 +298,31 @@ class FleetState:
         """Return the uid of the node of a name; empty if there is none."""
         return self._names.get(name, "")
 
+    def writes(self, uid: str) -> MarkWrites:
+        """Return what a mark writes for a node. The receiver of a webhook that owns it gets every mark, and
+        none of a single device.
+        """
+        node = self.nodes.get(uid)
+        if node is None or not node.owner:
+            return self.policy.marks
+        return replace(self.policy.marks, taint=True, cordon=False, device=False)
+
     def device_finder(self, uid: str) -> FindDevice:
         """Return a finder of the node's devices; it finds none unless the policy marks devices."""
         node = self.nodes.get(uid)
-        return self.devices.finder(node.name if node and self.policy.marks.device else "")
+        return self.devices.finder(node.name if node and self.writes(uid).device else "")
+
+    def _observe(self, uid: str, observed: ObservedMarks) -> None:
+        # What a receiver accepts is never the removal of a mark by another client.
+        writes_marks = self.policy.marks.taint and not self.nodes[uid].owner
+        self._marks.observe(uid, observed, writes_marks=writes_marks)
 
     def _update_in_effect(self, uid: str) -> None:
         """Update which of the observed marks of a node are in effect."""
         observation = self._marks.observed(uid)
         in_effect = observed = observation.records
         if observed.is_marked:
-            in_effect = marks_in_effect(observation, self.policy.marks, is_out=self.is_out(uid))
+            in_effect = marks_in_effect(observation, self.writes(uid), is_out=self.is_out(uid))
         if in_effect is observed:
             self._in_effect.pop(uid, None)
         else:

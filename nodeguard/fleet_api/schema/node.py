@@ -133,11 +133,11 @@ class NodeView(Struct, frozen=True):
     stale: whether the node has no current report. cordoned_by_user, cordoned: cordon of an operator, and of
     nodeguard. hold, maintenance: the reason, empty for none. unknown_taints: taints with nodeguard's keys
     that nodeguard did not set; they stay. would_mark: requests of checks in observe mode; pending: in their
-    grace period. advisory: whether marks are advice, as without a cluster. budgets: those that marks of the
-    node are charged to. refused_messages: None for none in the past ten minutes. incidents_omitted: number of
-    incidents of the node above the limits. jobs: on the node, as far as they were read. injected_faults: that
-    operators injected, refused ones too; the findings have the accepted ones. findings_omitted: number of
-    findings above those of a report.
+    grace period. owner: the webhook that owns the node, empty for none. advisory: whether marks are advice,
+    as without a cluster. budgets: those that marks of the node are charged to. refused_messages: None for
+    none in the past ten minutes. incidents_omitted: number of incidents of the node above the limits. jobs:
+    on the node, as far as they were read. injected_faults: that operators injected, refused ones too; the
+    findings have the accepted ones. findings_omitted: number of findings above those of a report.
     """
 
     version: Literal[1]
@@ -174,6 +174,7 @@ class NodeView(Struct, frozen=True):
     incidents: tuple[IncidentSummary, ...]
     repeat_offenders: tuple[RepeatOffenderView, ...] = ()
     pending: tuple[MarkRequestView, ...] = ()
+    owner: str = ""
     advisory: bool = False
     refused_messages: RefusedMessages | None = None
     incidents_omitted: int = 0

@@ -84,7 +84,8 @@ class AgentCounts(Struct, frozen=True):
 
 class NodeCounts(Struct, frozen=True):
     """Nodes by health. unknown: no current report, or no evaluated check. partially_read: nodes with unread
-    signals. on_hold, maintenance: set by operators. cordoned_by_user: not by nodeguard.
+    signals. on_hold, maintenance: set by operators. cordoned_by_user: not by nodeguard. owned: by the name of
+    the webhook that owns them.
     """
 
     ok: int
@@ -96,6 +97,7 @@ class NodeCounts(Struct, frozen=True):
     on_hold: int
     maintenance: int
     cordoned_by_user: int
+    owned: dict[str, int] = {}
 
 
 class MarkedCounts(Struct, frozen=True):

@@ -138,6 +138,18 @@ def _facts(node: NodeView) -> Iterator[Field]:
     yield Field("hardware", f"{count_noun(node.gpus, 'GPU')}; {', '.join(placement)}")
     if node.jobs:
         yield Field("jobs", jobs_text(node.jobs, 0))
+    yield from _operation(node)
+    for offender in node.repeat_offenders:
+        yield Field("replace", repeat_offender_text(offender), name_style="warning")
+    if node.unknown_taints:
+        text = f"foreign nodeguard.dev taints, left unchanged: {first_names(node.unknown_taints)}"
+        yield Field("taints", text, name_style="warning")
+
+
+def _operation(node: NodeView) -> Iterator[Field]:
+    """Yield who carries out the marks of the node, and what operators set."""
+    if node.owner:
+        yield Field("owner", f"webhook {node.owner}: a mark is in effect once its receiver has accepted it")
     if node.hold:
         yield Field("hold", f"{node.hold}; nodeguard changes nothing here", name_style="suspect")
     if node.maintenance:
@@ -145,11 +157,6 @@ def _facts(node: NodeView) -> Iterator[Field]:
         yield Field("maintenance", text, name_style="suspect")
     if node.cordoned:
         yield Field("cordon", "set by nodeguard; removed with the quarantine")
-    for offender in node.repeat_offenders:
-        yield Field("replace", repeat_offender_text(offender), name_style="warning")
-    if node.unknown_taints:
-        text = f"foreign nodeguard.dev taints, left unchanged: {first_names(node.unknown_taints)}"
-        yield Field("taints", text, name_style="warning")
 
 
 def _report(node: NodeView) -> Field:

@@ -150,7 +150,8 @@ def _facts(status: FleetStatus) -> Iterator[Field]:
     marked = [
         _marked(mark, counts) for mark, counts in status.marked.items() if counts.nodes or counts.devices
     ]
-    name = "advised" if status.replica.leader == STANDALONE else "marked"
+    is_advice = status.replica.leader == STANDALONE and not status.nodes.owned
+    name = "advised" if is_advice else "marked"
     yield Field(name, "; ".join(marked) or "nothing")
     if status.withheld.marks:
         reasons = reasons_text(status.reasons, status.other_reasons)
@@ -220,6 +221,7 @@ def _nodes(nodes: NodeCounts) -> str:
         "on hold": nodes.on_hold,
         "under maintenance": nodes.maintenance,
         "cordoned by operators": nodes.cordoned_by_user,
+        **{f"owned by webhook {name}": count for name, count in nodes.owned.items()},
     }
     healths = [f"{count} {health}" for health, count in by_health.items() if count or health == "ok"]
     rest = [f"{count} {name}" for name, count in others.items() if count]

@@ -101,7 +101,7 @@ async def test_a_marked_node_that_replaces_one_of_its_name_stays_marked(receiver
     aggregator.fleet.report(0, finding())
     async with aggregator.running():
         aggregator.plan(1)
-        await until_async(lambda: aggregator.webhooks.mirror.executors[0].delivery.sent["slurm"] == 1)
+        await until_async(lambda: aggregator.webhooks.mirror.executors["slurm"].delivery.sent["slurm"] == 1)
         planner = aggregator.fleet.planner
         planner.observe_node(replace(planner.cluster.nodes["uid-0"], uid="uid-new"))
         aggregator.plan(1)

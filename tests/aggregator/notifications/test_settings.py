@@ -14,6 +14,7 @@ from nodeguard.aggregator.notifications.settings import (
     read_notifications,
 )
 from nodeguard.config.errors import ConfigError
+from nodeguard.executors.owners import OwnedNodes
 from nodeguard.model.finding import Health
 
 
@@ -61,6 +62,35 @@ def test_a_receiver_of_marks_has_a_key_and_authorities(tmp_path: Path) -> None:
     settings = read_notifications(file)
     assert settings.webhooks == ()
     assert settings.mark_webhooks == (MarkWebhook("slurm", "https://a.example", b"secret", certificate),)
+
+
+def test_a_receiver_of_marks_can_own_nodes(tmp_path: Path) -> None:
+    file = tmp_path / "notifications.yaml"
+    url = "url: 'https://a.example'"
+    file.write_text(
+        f"markWebhooks:\n- {{name: slurm, {url}, owns: {{labels: {{pool: slurm}}, node: 'gpu-*'}}}}\n"
+        f"- {{name: rest, {url}, owns: {{}}}}\n- {{name: mirror, {url}}}\n"
+    )
+    settings = read_notifications(file)
+    assert [webhook.owns for webhook in settings.mark_webhooks] == [
+        OwnedNodes("gpu-*", {"pool": "slurm"}),
+        OwnedNodes(),
+        None,
+    ]
+    owners = settings.owners()
+    assert owners.owner("gpu-1", {"pool": "slurm"}) == "slurm"
+    assert owners.owner("gpu-1", {}) == "rest"
+    assert [owners.is_owner(name) for name in ("slurm", "rest", "mirror")] == [True, True, False]
+
+
+def test_without_kubernetes_a_receiver_owns_all_nodes_or_none(tmp_path: Path) -> None:
+    file = tmp_path / "notifications.yaml"
+    text = "markWebhooks:\n- name: slurm\n  url: 'https://a.example'\n  owns: {}\n"
+    file.write_text(text)
+    assert read_notifications(file, standalone=True).owners().owner("any", {}) == "slurm"
+    file.write_text(text.replace("{}", "{node: 'gpu-*'}"))
+    with pytest.raises(ConfigError, match=r"yaml:4: owns: .*write owns: \{\}"):
+        read_notifications(file, standalone=True)
 
 
 @pytest.mark.parametrize(

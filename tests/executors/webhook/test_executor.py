@@ -28,10 +28,12 @@ class Reports:
 
     def __init__(self) -> None:
         self.shown: dict[str, MarkRecord] = {}
+        self.written: list[tuple[str, MarkRecord]] = []
         self.failures: list[tuple[str, WriteError]] = []
 
     def marks_written(self, node: str, record: MarkRecord) -> None:
         self.shown[node] = record
+        self.written.append((node, record))
 
     def write_failed(self, node: str, error: WriteError) -> None:
         self.failures.append((node, error))
@@ -406,3 +408,44 @@ def test_the_documented_receiver_releases_nodes_by_complete_lists_only(
     for item in requests:
         receive(request(*item), marks.__setitem__)
     assert "".join(sorted(node for node in marks if marks[node])) == drained
+
+
+async def test_an_accepted_part_with_an_older_record_is_not_reported(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    older = [decision(number, Mark.QUARANTINE) for number in range(4)]
+    receiver.limit = 800  # less than the list
+    scene.executor.begin(1)
+    scene.executor.desired(older)
+    async with scene.running():
+        await until_async(lambda: len(scene.reports.shown) == 4)
+        # The list is due again: its parts wait behind the change of one of their nodes.
+        receiver.status = 503
+        scene.wall += RESYNC + 1
+
+        def parts() -> int:
+            return sum(message.kind == "part" for message in scene.executor.delivery.waiting("slurm"))
+
+        await until_async(lambda: parts() >= 2)
+        newer = decision(3, Mark.SUSPECT, since=NOW + 60.0)
+        scene.executor.desired([newer])
+        scene.reports.written.clear()
+        receiver.status = 200
+        await until_async(lambda: not scene.executor.delivery.waiting("slurm"))
+    assert len(scene.reports.written) == 4
+    assert ("uid-3", newer.record) in scene.reports.written
+    assert receiver.drained["node-3"] == {"suspect"}
+
+
+async def test_a_release_before_the_first_list_is_reported(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    scene.executor.begin(2)
+    scene.executor.desired([decision(0), decision(1, Mark.SUSPECT)])
+    async with scene.running():
+        await until_async(lambda: len(scene.reports.shown) == 2)
+        assert scene.reports.shown["uid-0"] == MarkRecord()
+        scene.wall += RESYNC + 1
+        await until_async(lambda: len(receiver.bodies) == 2)
+    assert [[node["node"] for node in body["nodes"]] for body in receiver.bodies] == [
+        ["node-0", "node-1"],
+        ["node-1"],
+    ]
