@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from math import inf, log
+from itertools import islice, pairwise
+from math import inf, log, sqrt
 from random import Random
+from statistics import fmean, variance
 
 from msgspec import Struct
 
@@ -24,8 +25,9 @@ _PARTS, _WORST, _SPEED = 3, 0.25, 0.6
 # Worlds that are drawn for one that is evaluated.
 _DRAWN = 12
 
-# Conditions of a corner, and least weight of each: without any, the weight is a third.
-_CONDITIONS, _LEAST_WEIGHT = 2, 0.5
+# Conditions of a corner; least contrast of each, in standard errors, and least number of trials on each side:
+# among 80 thirds, chance reaches two and a half.
+_CONDITIONS, _LEAST_CONTRAST, _FEWEST = 2, 2.5, 8
 
 
 class Trial(Struct, frozen=True):
@@ -94,16 +96,41 @@ class CornerSearch(Struct, frozen=True):
                 chosen = weights.choose(sample, self.population, chance)
             trials += evaluate(chosen)
             weights.update(self._worst(trials))
-        conditions = weights.conditions()
+        conditions = self._conditions(weights, trials)
         tries = islice(draws, self.confirmations * _DRAWN * _PARTS)
         matching = (draw for draw in tries if all(item.holds(draw.parameters) for item in conditions))
         inside = tuple(evaluate(list(islice(matching, self.confirmations))))
         return Corner(conditions, inside, tuple(trials[: len(first)]), tuple(trials))
 
     def _worst(self, trials: Sequence[Trial]) -> list[Parameters]:
+        """Return the parameters of the worst trials: a quarter at most, and only failures by default."""
         decided = [trial for trial in trials if trial.is_decided]
-        decided.sort(key=lambda trial: (not self.by_cost and trial.failed, trial.cost), reverse=True)
-        return [trial.parameters for trial in decided[: max(1, round(_WORST * len(decided)))]]
+        worst = [trial for trial in decided if self.by_cost or trial.failed]
+        worst.sort(key=lambda trial: -trial.cost)
+        return [trial.parameters for trial in worst[: max(1, round(_WORST * len(decided)))]]
+
+    def _conditions(self, weights: PartWeights, trials: Sequence[Trial]) -> tuple[Condition, ...]:
+        """Return the thirds, one of a parameter, in which trials are worst compared with all others."""
+        decided = [trial for trial in trials if trial.is_decided]
+        largest: dict[str, tuple[float, Condition]] = {}
+        for condition in weights.parts():
+            values: tuple[list[float], list[float]] = [], []
+            for trial in decided:
+                value = trial.cost if self.by_cost else float(trial.failed)
+                values[condition.holds(trial.parameters)].append(value)
+            contrast = _contrast(*values)
+            if contrast > max(_LEAST_CONTRAST, largest.get(condition.name, (0.0,))[0]):
+                largest[condition.name] = contrast, condition
+        ordered = sorted(largest.values(), key=lambda item: -item[0])
+        return tuple(condition for _, condition in ordered[:_CONDITIONS])
+
+
+def _contrast(others: Sequence[float], inside: Sequence[float]) -> float:
+    """Return by how many standard errors the mean inside exceeds that of the others; 0 for few."""
+    if min(len(others), len(inside)) < _FEWEST:
+        return 0.0
+    error = sqrt(variance(others) / len(others) + variance(inside) / len(inside))
+    return (fmean(inside) - fmean(others)) / error if error else 0.0
 
 
 class PartWeights:
@@ -138,16 +165,11 @@ class PartWeights:
         keys = {draw.seed: log(-log(1.0 - chance.random())) - self._log_weight(draw) for draw in draws}
         return sorted(draws, key=lambda draw: keys[draw.seed])[:count]
 
-    def conditions(self) -> tuple[Condition, ...]:
-        """Return the thirds with the largest weights, one of a parameter."""
-        largest = sorted(((max(weights), name) for name, weights in self._weights.items()), reverse=True)
-        conditions = []
-        for weight, name in largest[:_CONDITIONS]:
-            if weight >= _LEAST_WEIGHT:
-                bounds = [-inf, *self._bounds[name], inf]
-                part = self._weights[name].index(weight)
-                conditions.append(Condition(name, bounds[part], bounds[part + 1]))
-        return tuple(conditions)
+    def parts(self) -> Iterator[Condition]:
+        """Yield the thirds of each parameter."""
+        for name, inner in self._bounds.items():
+            for low, high in pairwise((-inf, *inner, inf)):
+                yield Condition(name, low, high)
 
     def _part(self, name: str, value: float) -> int:
         return bisect_right(self._bounds[name], value)

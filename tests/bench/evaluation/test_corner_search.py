@@ -64,10 +64,17 @@ def test_worlds_that_are_not_decided_do_not_count() -> None:
     assert corner.conditions == ()
 
 
-def test_a_parameter_without_range_has_no_weight() -> None:
+def test_without_a_failure_there_is_no_corner() -> None:
+    def right(chosen: Sequence[Draw]) -> Iterator[Trial]:
+        return (replace(item, failed=False) for item in map(trial, chosen))
+
+    assert SEARCH.run(draws(), right, Random(1)).conditions == ()
+
+
+def test_a_parameter_without_range_has_no_parts() -> None:
     weights = PartWeights([{"constant": 1.0, "heat": float(number)} for number in range(9)])
-    weights.update([{"constant": 1.0, "heat": 8.0}] * 20)
-    assert weights.conditions() == (Condition("heat", 6.0, inf),)
-    assert weights.conditions()[0].holds({"heat": 7.0})
-    assert not weights.conditions()[0].holds({"heat": 5.0})
-    assert not weights.conditions()[0].holds({})
+    low, middle, high = weights.parts()
+    assert (low, high) == (Condition("heat", -inf, 3.0), Condition("heat", 6.0, inf))
+    assert middle.holds({"heat": 3.0})
+    assert not middle.holds({"heat": 6.0})
+    assert not middle.holds({})
