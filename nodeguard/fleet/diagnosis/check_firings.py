@@ -140,6 +140,11 @@ class CheckFirings:
 
     def usual_count(self, window: float, before: PriorRate, now: float) -> float:
         """Return the number of nodes on which it usually fires within a window, with the margin."""
+        # Three decimals: the limits of equal counts are remembered.
+        return round(self._rule.rate_margin * self.usual_rate(window, before, now) * window, 3)
+
+    def usual_rate(self, window: float, before: PriorRate, now: float) -> float:
+        """Return on how many nodes it usually fires in a second. window: latest seconds, not counted."""
         since = max(before.began, self._complete_since)
         observed = min(now - since, self._longest) - window
         self._rate.begin(before.began + self._longest)
@@ -147,8 +152,7 @@ class CheckFirings:
         onsets = earlier, max(0.0, observed)
         daily_onsets = self._rule.suppression.usual_daily_onsets
         rate = self._rate.per_node(1, now, max(before.usual, daily_onsets) / _DAY, onsets)
-        # Three decimals: the limits of equal counts are remembered.
-        return round(self._rule.rate_margin * max(daily_onsets / _DAY, rate) * window, 3)
+        return max(daily_onsets / _DAY, rate)
 
     def unexplained(
         self, explained: Set[str], many: Callable[[Collection[str]], int], before: PriorRate, now: float

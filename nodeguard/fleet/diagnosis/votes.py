@@ -198,7 +198,7 @@ class FaultVotes:
 
     def is_significant(self, voters: int, size: int, window: float, now: float) -> bool:
         """Return whether so many voters of `size` nodes within a window are more than chance explains."""
-        chance = self._chance(self._usual_rate(now), window)
+        chance = self._chance(self.usual_rate(now), window)
         return significance(voters, size, chance) >= self._rule.significance_exponent
 
     def concentrated(
@@ -208,7 +208,7 @@ class FaultVotes:
         those with an onset for which they have not voted. onsets: the latest, by uid; those until `since` do
         not count; rate: of one node a second.
         """
-        usual = max(rate, self._usual_rate(now))
+        usual = max(rate, self.usual_rate(now))
         # Number of onsets in the fleet by window: counted only for a leaf that has enough.
         counts: dict[float, int] = {}
         for leaf, window in product(leaves, self.vote_class.windows):
@@ -228,7 +228,7 @@ class FaultVotes:
         size, children = self._members.size(path), self._members.children(path)
         share = self.vote_rules[self._members.topology_of(path)].share if children else self.vote_class.share
         by_share = self._fewest_voters(share, size)
-        rate = self._usual_rate(now)
+        rate = self.usual_rate(now)
         tallies = []
         for window in self.vote_class.windows:
             by_chance = fewest_significant(size, self._chance(rate, window), self._rule.significance_exponent)
@@ -244,7 +244,7 @@ class FaultVotes:
         """Return the minimum number of voters of a domain by a share of its nodes."""
         return max(self._rule.min_nodes, ceil(share * size))
 
-    def _usual_rate(self, now: float) -> float:
+    def usual_rate(self, now: float) -> float:
         """Return the onsets of one node a second that are usual."""
         return self._rate.per_node(len(self._members), now, self.vote_class.daily_rate / _DAY)
 
