@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from msgspec.msgpack import encode
+
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.incident import all_incidents
 from nodeguard.fleet_api.service_state import ServiceState
@@ -28,8 +30,8 @@ def fingerprint(planner: Planner, service: ServiceState, now: Instant) -> int:
     replica = status.replica
     obstacle = (status.obstacle.kind, status.obstacle.reason) if status.obstacle is not None else ()
     obstacles = (status.paused, status.frozen, status.policy, replica.leader, obstacle)
-    counts = (status.nodes, status.agents, tuple(status.marked.items()), status.withheld, status.budgets)
-    return hash((incidents, acknowledged, obstacles, counts, status.degraded_domains))
+    counts = (status.nodes, status.agents, status.marked, status.withheld, status.budgets)
+    return hash((incidents, acknowledged, obstacles, encode(counts), status.degraded_domains))
 
 
 class ChangeFeed:
