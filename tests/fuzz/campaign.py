@@ -181,6 +181,9 @@ class _File:
     def open(self, _mode: str) -> BytesIO:
         return BytesIO(self._data)
 
+    def read_bytes(self) -> bytes:
+        return self._data
+
     def __str__(self) -> str:
         return self.name
 

@@ -155,7 +155,7 @@ def _request(
         targets=active.targets,
         part=active.component,
         confirmations=len({reporter for finding in findings for reporter in _reporters(finding)}) or 1,
-        confirmed=mark == Mark.QUARANTINE and is_kernel_confirmed(*findings),
+        confirmed=not mark.kind.gang_only and is_kernel_confirmed(*findings),
         device=None if find_device is None else _device(active, find_device),
         shared=any(topology in topologies for topology in active.topologies),
         injected=fault.injected,
