@@ -13,7 +13,7 @@ from nodeguard.fleet.diagnosis.results import Candidate as DomainCandidate
 from nodeguard.fleet.diagnosis.settling_candidates import SOON, SettlingCandidates
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
-from nodeguard.fleet.state.topology.members import DomainMembers, is_within
+from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Seconds for which votes of a fault that lasts until it is fixed count.
@@ -40,13 +40,7 @@ class CompetingCandidates(SettlingCandidates):
         chosen = list[DomainCandidate]()
         for candidates in self._competing.values():
             chosen += candidates
-        clocks = {(candidate.fault_class, candidate.domain): now for candidate in chosen}
-        for (fault_class, domain), since in self.clocks.items():
-            # A wider domain that replaces a narrower one continues its clock.
-            for candidate in chosen:
-                if candidate.fault_class == fault_class and is_within(domain, candidate.domain):
-                    clocks[fault_class, candidate.domain] = min(since, clocks[fault_class, candidate.domain])
-        self.clocks = clocks
+        self._continue_clocks(chosen, now)
         return chosen
 
     def _explanations(self, votes: FaultVotes, now: float) -> Iterator[Candidate]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from bench.evaluation.competing.candidates import CompetingCandidates
 from bench.evaluation.competing.explanations import MISLABELLED, Candidate
 from bench.evaluation.competing.false_alarms import suspicions
+from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
 from nodeguard.fleet.diagnosis.node_evidence import STOPPED_TOPOLOGIES
@@ -36,38 +37,20 @@ class CompetingChecks(SuppressedChecks):
         is_doubted = check in self.suspected or check in self.doubted
         return is_doubted and not self._is_kernel_confirmed(check, uid)
 
-    def update_suspected(
-        self, candidates: Collection[DomainCandidate], explained: Callable[[str], Set[str]], now: float
-    ) -> None:
-        """See SuppressedChecks."""
-        votes = self._votes
-        scopes = {check: self._scope(suppressed) for check, suppressed in self.suppressed.items()}
-        changed = self._update_explanations(candidates, explained)
-        checks = [
-            check
-            for check, firings in votes.firings.items()
-            if len(firings.latest) >= self._rule.suppression.min_nodes
-            and scopes.get(check, ()) is not None
-            and (
-                check in votes.changed_checks
-                or check in self.suspected
-                or check in self.doubted
-                or not changed.isdisjoint(votes.classes_of(check))
-            )
-        ]
+    def _is_open(self, check: str) -> bool:
+        return super()._is_open(check) or check in self.doubted
 
-        def excluded(check: str) -> set[str]:
-            return self._caused(check).union(scopes.get(check) or ())
-
+    def _find_suspected(
+        self,
+        checks: Collection[str],
+        candidates: Collection[DomainCandidate],
+        explained: Callable[[str], Set[str]],
+        now: float,
+    ) -> dict[str, UnexplainedFirings]:
         own = [candidate for candidate in candidates if isinstance(candidate, Candidate)]
-        found = suspicions(checks, votes, own, self.possible, excluded, self._rule, now)
+        found = suspicions(checks, self._votes, own, self.possible, explained, self._rule, now)
         self.doubted = frozenset(check for check, suspicion in found.items() if suspicion.doubts)
-        self._unexplained = {
-            check: suspicion.firings
-            for check, suspicion in found.items()
-            if suspicion.firings is not None and self.may_be_false(check, suspicion.firings.nodes, now)
-        }
-        self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
+        return {check: item.firings for check, item in found.items() if item.firings is not None}
 
 
 class CompetingDiagnosis(Diagnosis):
@@ -130,16 +113,7 @@ class CompetingDiagnosis(Diagnosis):
                 self._is_of_suppressed(candidate, suppressed) and are_everywhere(own, self.members)
             ):
                 continue
-            self._candidates.drop(candidate)
-            version = self._version_of(candidate, now)
-            if not version:
-                self._domains.begin(candidate, now)
-                continue
-            for check in checks:
-                is_new = any(self.checks.suppression(check, uid) is None for uid in candidate.voters)
-                if is_new and self.checks.may_be_false(check, candidate.voters, now):
-                    self.checks.suppress(check, candidate.voters, candidate.window, version, now)
-                    doubted.add(check)
+            doubted |= self._begin(candidate, checks, now)
         self.checks.suppress_settled(now)
 
 

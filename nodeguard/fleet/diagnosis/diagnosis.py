@@ -211,16 +211,22 @@ class Diagnosis:
             own = [other for other in candidates if other.fault_class == candidate.fault_class]
             if self._is_of_suppressed(candidate, suppressed) and are_everywhere(own, self.members):
                 continue
-            self._candidates.drop(candidate)
-            version = self._version_of(candidate, now)
-            if not version:
-                self._domains.begin(candidate, now)
-                continue
-            for check in checks:
-                is_new = any(self.checks.suppression(check, uid) is None for uid in candidate.voters)
-                if is_new and self.checks.may_be_false(check, candidate.voters, now):
-                    self.checks.suppress(check, candidate.voters, candidate.window, version, now)
-                    doubted.add(check)
+            doubted |= self._begin(candidate, checks, now)
+
+    def _begin(self, candidate: Candidate, checks: Iterable[str], now: float) -> set[str]:
+        """Begin the diagnosis of a candidate with votes for some checks. Returns those that it suppresses."""
+        self._candidates.drop(candidate)
+        version = self._version_of(candidate, now)
+        if not version:
+            self._domains.begin(candidate, now)
+            return set()
+        suppressed = set[str]()
+        for check in checks:
+            is_new = any(self.checks.suppression(check, uid) is None for uid in candidate.voters)
+            if is_new and self.checks.may_be_false(check, candidate.voters, now):
+                self.checks.suppress(check, candidate.voters, candidate.window, version, now)
+                suppressed.add(check)
+        return suppressed
 
     def _is_of_suppressed(self, candidate: Candidate, suppressed: Set[str]) -> bool:
         """Return whether nearly all votes of a candidate are for suppressed checks."""

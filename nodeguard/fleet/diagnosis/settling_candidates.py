@@ -71,14 +71,17 @@ class SettlingCandidates:
             new = [candidate for candidate in candidates.values() if not self._domains.covering(candidate)]
             if new:
                 chosen += choose_candidates(new, votes.vote_rules, self._explained_for, self._rule.min_nodes)
+        self._continue_clocks(chosen, now)
+        return chosen
+
+    def _continue_clocks(self, chosen: Collection[Candidate], now: float) -> None:
+        """Begin the clocks of new candidates. A wider domain continues the clock of its part."""
         clocks = {(candidate.fault_class, candidate.domain): now for candidate in chosen}
         for (fault_class, domain), since in self.clocks.items():
-            # A wider domain that replaces a narrower one continues its clock.
             for candidate in chosen:
                 if candidate.fault_class == fault_class and is_within(domain, candidate.domain):
                     clocks[fault_class, candidate.domain] = min(since, clocks[fault_class, candidate.domain])
         self.clocks = clocks
-        return chosen
 
     def choose_again(self) -> None:
         """Evaluate all candidates in the next evaluation: votes for them were withdrawn."""

@@ -158,7 +158,7 @@ class SuppressedChecks:
             and scopes.get(check, ()) is not None
             and (
                 check in votes.changed_checks
-                or check in self.suspected
+                or self._is_open(check)
                 or not changed.isdisjoint(votes.classes_of(check))
             )
         ]
@@ -166,13 +166,26 @@ class SuppressedChecks:
         def excluded(check: str) -> set[str]:
             return self._caused(check).union(scopes.get(check) or ())
 
-        unexplained = suspected_checks(checks, votes, candidates, excluded, self._rule, now)
         self._unexplained = {
             check: firings
-            for check, firings in unexplained.items()
+            for check, firings in self._find_suspected(checks, candidates, excluded, now).items()
             if self.may_be_false(check, firings.nodes, now)
         }
         self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
+
+    def _is_open(self, check: str) -> bool:
+        """Return whether a check needs another evaluation without any change."""
+        return check in self.suspected
+
+    def _find_suspected(
+        self,
+        checks: Collection[str],
+        candidates: Collection[Candidate],
+        explained: Callable[[str], Set[str]],
+        now: float,
+    ) -> dict[str, UnexplainedFirings]:
+        """Return the checks to suspect. explained: returns the nodes on which a cause explains a check."""
+        return suspected_checks(checks, self._votes, candidates, explained, self._rule, now)
 
     def may_be_false(self, check: str, uids: Collection[str], now: float) -> bool:
         """Return whether a check may be wrong on some nodes: on a fact, only with what reads and reports it,
