@@ -18,7 +18,7 @@ from nodeguard.fleet.state.node_placement import WHOLE
 from nodeguard.model.diagnosis import SuppressionPolicy
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION, MarkRecord
-from nodeguard.model.node import PREFIX
+from nodeguard.model.node import PREFIX, Node
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
@@ -149,6 +149,7 @@ class Life(RuleBasedStateMachine):
             self.fleet.publish(number)
         self.cordoned: set[str] = set()
         self.flying: dict[str, Any] = {}
+        self.based_on: dict[str, Node] = {}
 
     @rule(number=numbers, found=findings)
     def fault(self, number: int, found: list[Any]) -> None:
@@ -214,16 +215,22 @@ class Life(RuleBasedStateMachine):
         assert self.fleet.issue() == replace(plan, incidents=(), events=(), transient_incidents=())
         assert not any(HOLD_ANNOTATION in self.fleet.nodes[node.uid].annotations for node in plan.nodes)
         self.flying.update({node.uid: node for node in plan.nodes})
+        self.based_on.update({node.uid: self.fleet.nodes[node.uid] for node in plan.nodes})
         self.flying.update({device_rule.name: device_rule for device_rule in plan.rules})
         self.flying.update({name: name for name in plan.rules_gone})
 
     @rule(seed=st.integers(0, 1000), lost=st.sampled_from([0.0, 0.0, 0.3, 1.0]))
     def land(self, seed: int, lost: float) -> None:
-        """Land pending writes in any order, except lost ones; after each, no budget is exceeded."""
-        writes = list(self.flying.items())
-        random.Random(seed).shuffle(writes)
+        """Land pending writes in any order, except lost ones; after each, no budget is exceeded.
+
+        As the API server does with a resourceVersion, a write of a Node that has changed since is refused.
+        """
+        pending = list(self.flying.values())
+        random.Random(seed).shuffle(pending)
+        stale = [write for write in pending if self.is_stale(write)]
+        writes = [write for write in pending if not self.is_stale(write)]
         done = round(len(writes) * (1.0 - lost))
-        for _, write in writes[:done]:
+        for write in writes[:done]:
             before, nodes = used(self.fleet), dict(self.fleet.nodes)
             self.write(write)
             for key, parts in used(self.fleet).items():
@@ -231,10 +238,13 @@ class Life(RuleBasedStateMachine):
             for uid, node in self.fleet.nodes.items():
                 theirs = [taint for taint in nodes[uid].taints if not taint.key.startswith(PREFIX)]
                 assert [taint for taint in node.taints if not taint.key.startswith(PREFIX)] == theirs
-        for _, write in writes[done:]:
+        for write in (*writes[done:], *stale):
             if not isinstance(write, str):
                 self.fleet.planner.record_failed(write.uid)
         self.flying.clear()
+
+    def is_stale(self, write: Any) -> bool:
+        return isinstance(write, DesiredNode) and self.fleet.nodes[write.uid] != self.based_on[write.uid]
 
     def write(self, write: Any) -> None:
         if isinstance(write, DesiredNode):
