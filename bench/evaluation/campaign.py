@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from gc import collect, freeze
 from pathlib import Path
@@ -20,6 +21,7 @@ from msgspec.json import decode, encode
 
 from bench.evaluation.background import draw_background
 from bench.evaluation.competing.rule import competing_planner
+from bench.evaluation.constants import scaled_planner
 from bench.evaluation.corners import drawn_parameters
 from bench.evaluation.draw import ATTEMPTS, draw_plant, world_of
 from bench.evaluation.oracle_world import WorldOracle
@@ -45,7 +47,7 @@ RULES: Mapping[str, MakePlanner] = {
 
 
 class Task(Struct, frozen=True):
-    """Episodes of one rule, size class and seed, of some kinds."""
+    """Episodes of one rule, size class and seed, of some kinds. rule: see RULES and constants.scaled_rule."""
 
     rule: str
     size_class: int
@@ -102,7 +104,8 @@ def run_task(task: Task) -> list[EpisodeResult]:
         if plants and task.rule == ORACLE:
             results += (_decided(background, plant) for plant in plants.values())
         elif plants:
-            results += _run_background(task, background, plants)
+            with _planner_of(task.rule) as make_planner:
+                results += _run_background(task, background, plants, make_planner)
         rest -= plants.keys()
     return results
 
@@ -130,13 +133,17 @@ def _result(rule: str, background: Background, plant: Plant, found: Score, began
     )
 
 
+def _planner_of(rule: str) -> AbstractContextManager[MakePlanner]:
+    return nullcontext(RULES[rule]) if rule in RULES else scaled_planner(rule)
+
+
 def _run_background(
-    task: Task, background: Background, plants: Mapping[str, Plant]
+    task: Task, background: Background, plants: Mapping[str, Plant], make_planner: MakePlanner
 ) -> Iterator[EpisodeResult]:
     """Play a background, then each plant on a copy of the fleet."""
     began = time.process_time()
     policy = enforce_all(default_policy(load_catalogue()[0].fault_classes))
-    fleet = WorldFleet(background, _book(), policy, RULES[task.rule])
+    fleet = WorldFleet(background, _book(), policy, make_planner)
     nothing = Plant(kind=BEFORE, start=background.before)
     fleet.play(nothing, 0.0, background.before)
 
