@@ -132,7 +132,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "significance": ("_MEMORY", "_WORTH"),
     "stopped_agents": ("_RECENT",),
     "suppressed_checks": ("_RETRACTION_SHARE", "_RETRACTION_NODES"),
-    "suspected_checks": ("_OF_ONE", "_SHARE_OF_ONE", "_MANY", "_STRAY_CHANCE", "_CAUSES"),
+    "suspected_checks": ("_OF_ONE", "_SHARE_OF_ONE", "_MANY", "_STRAY_CHANCE", "_MISPLACED", "_CAUSES"),
     "vote_collector": ("VOTE_INTERVAL", "_ESTABLISHED", "_OLD"),
     "vote_index": ("_FAULT_RATE", "_WARNING_RATE"),
     "votes": ("_SMALL",),

@@ -28,6 +28,8 @@ def significant_domains(
         while votes.is_too_small(lowest) and members.parent(lowest):
             lowest = members.parent(lowest)
         candidate, above = affected.candidate(lowest), members.parent(lowest)
+        while candidate is None and above:
+            candidate, above = affected.candidate(above), members.parent(above)
         if candidate is None:
             continue
         while above and (wider := affected.candidate(above)) is not None:

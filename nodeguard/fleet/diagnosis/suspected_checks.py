@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from functools import partial
+from math import inf
 
 from nodeguard.fleet.diagnosis.candidates import MAX_FLEET_SHARE, recent_version
 from nodeguard.fleet.diagnosis.check_firings import PriorRate, UnexplainedFirings
 from nodeguard.fleet.diagnosis.results import Candidate
-from nodeguard.fleet.diagnosis.significance import poisson_limit
+from nodeguard.fleet.diagnosis.significance import poisson_limit, significance
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy
@@ -61,12 +62,17 @@ def _unexplained(
     firings, members = votes.firings[check], votes.members
     before = PriorRate(votes.usual_rate(check) * len(members), now if votes.began is None else votes.began)
 
-    def has_one_cause(unexplained: UnexplainedFirings, others: Collection[str]) -> bool:
-        """Return whether all nodes except `others` have one cause, and the others are no more than chance."""
+    def has_one_cause(unexplained: UnexplainedFirings, places: Set[str], explained: Set[str]) -> bool:
+        """Return whether all nodes have one cause: those in some places. The others are chance, or misplaced.
+        explained: nodes that are not among the unexplained ones.
+        """
+        nodes, since = unexplained.nodes, now - unexplained.window
         usual = firings.usual_count(unexplained.window, before, now)
-        return len(others) <= poisson_limit(usual, _STRAY_CHANCE) and not recent_version(
-            members, unexplained.nodes, votes.version_changes, now
-        )
+        if len(nodes - places) > poisson_limit(usual, _STRAY_CHANCE):
+            recent = nodes.union(uid for uid in explained if firings.latest.get(uid, -inf) > since)
+            if not _are_concentrated(recent, places | explained, rule, members):
+                return False
+        return not recent_version(members, nodes, votes.version_changes, now)
 
     affected = set[str]().union(*(members.nodes(candidate.domain) for candidate in candidates))
     if are_everywhere(candidates, members):
@@ -76,7 +82,7 @@ def _unexplained(
         has_others = len(affected) <= MAX_FLEET_SHARE * len(members)
         causes = affected if is_clear and has_others else set()
         for unexplained in firings.unexplained(explained, len, before, now):
-            if not has_one_cause(unexplained, unexplained.nodes - causes):
+            if not has_one_cause(unexplained, causes, explained):
                 return unexplained
     # One version is most of a fleet: its nodes are independent.
     topologies = {
@@ -90,7 +96,7 @@ def _unexplained(
     largest = MAX_FLEET_SHARE * (len(members) - len(excluded))
     for unexplained in firings.unexplained(excluded, count, before, now):
         parents = _largest_parents(unexplained.nodes, topologies, largest, members)
-        if not any(has_one_cause(unexplained, unexplained.nodes - nodes) for nodes in parents):
+        if not any(has_one_cause(unexplained, nodes, excluded) for nodes in (frozenset[str](), *parents)):
             return unexplained
     return None
 
@@ -141,6 +147,19 @@ def _largest_parents(
                 group = both
         yield group
 
+
+def _are_concentrated(
+    nodes: Set[str], places: Set[str], rule: DiagnosisPolicy, members: DomainMembers
+) -> bool:
+    """Return whether nearly all of some nodes are in some places, and that is no chance."""
+    inside = len(nodes & places)
+    if inside < (1.0 - _MISPLACED) * len(nodes):
+        return False
+    return significance(inside, len(nodes), len(places) / len(members)) >= rule.significance_exponent
+
+
+# The share of nodes that may have the label of another place.
+_MISPLACED = 0.2
 
 # Domains that fail at the same time: more of them are found when they have become significant.
 _CAUSES = 2
