@@ -36,6 +36,10 @@ from nodeguard.wire.report import Report
 # Seconds between two reads of operators' decisions.
 _DECISIONS = 10.0
 
+# Seconds after which the policy is sent to the writer again. It stores equal values once, and the time: it
+# proves that the recorder runs. A history without it for three times as long has a gap.
+_PROOF = 60.0
+
 # Characters of one value of a policy that are recorded, such as a list of pools.
 _LONGEST_VALUE = 400
 
@@ -71,6 +75,7 @@ class History:
         self._stale: frozenset[str] = frozenset()
         self._paused = ""
         self._policy: Policy | None = None
+        self._policy_sent_at = float("-inf")
         # Marks with a removal that is planned and not observed yet, by uid of the Node, check and target.
         self._releasing: dict[str, dict[tuple[str, str], ReleasedMark]] = {}
         self._decided: dict[str, OperatorDecision] = {}
@@ -97,7 +102,7 @@ class History:
         self.writer.check_progress()
         self._record_nodes(now.wall)
         self._record_marks(now.wall)
-        self._record_policy(now.wall)
+        self._record_policy(now)
         self._record_stale(now)
         if now.mono - self._decisions_read_at >= _DECISIONS:
             self._decisions_read_at = now.mono
@@ -172,10 +177,10 @@ class History:
         name = node.key if device is None else device_mark_name(node.key, device)
         self.writer.put(HistoryNote(at, kind, name, node.name, encode_record(after)))
 
-    def _record_policy(self, at: float) -> None:
-        if self._planner.policy is not self._policy:
-            self._policy = self._planner.policy
-            self.writer.put(HistoryNote(at, NoteKind.POLICY, "", "", policy_text(self._policy)))
+    def _record_policy(self, now: Instant) -> None:
+        if self._planner.policy is not self._policy or now.mono - self._policy_sent_at >= _PROOF:
+            self._policy, self._policy_sent_at = self._planner.policy, now.mono
+            self.writer.put(HistoryNote(now.wall, NoteKind.POLICY, "", "", policy_text(self._policy)))
 
     def _record_stale(self, now: Instant) -> None:
         """Record agents that become stale. Shortly after the start, agents without a report do not count."""

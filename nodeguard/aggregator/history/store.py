@@ -32,6 +32,9 @@ _NAMES = 200_000
 
 _DAY = 86_400.0
 
+# Seconds without a write after which a gap is recorded: three times the recorder's interval.
+MAX_SILENCE = 180.0
+
 # A history that is too large loses its oldest tenth, then more, until it fits.
 _CUTS = 10
 
@@ -56,6 +59,7 @@ class HistoryStore:
             uid: tuple(rest) for uid, *rest in run(_LATEST_NODES) if not rest[1]
         }
         self._latest = {(kind, name): _hashed(text) for kind, name, text in run(_LATEST_NOTES)}
+        [self._alive] = run("SELECT alive FROM clock").fetchone()
         self._stale = {
             uid for (kind, uid), digest in self._latest.items() if kind == STALE and digest == _YES
         }
@@ -71,10 +75,13 @@ class HistoryStore:
         """
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
+        if self._alive and alive - self._alive > MAX_SILENCE:
+            self._add_note(alive, NoteKind.GAP.value, "", "", repr(self._alive))
         for step in steps:
             self._add(step)
         run("UPDATE clock SET alive = ?", (alive,))
         run("COMMIT")
+        self._alive = alive
         self.added += self._new
         self._new = 0
 

@@ -55,7 +55,8 @@ class NoteKind(StrEnum):
     """The kind of a note. `incident`: an incident changed. `plan`: the leader issued the desired state of a
     Node. `released`: a mark that it released is gone, with the reason. `marks`, `rule`: the record on a
     Node, or on a device's rule, changed. `decision`: an operator's, on an incident. `pause`, `resume`: an
-    operator's, on the fleet. `policy`: another one is in use.
+    operator's, on the fleet. `policy`: another one is in use. `gap`: nothing was recorded before it, since
+    the time in its text, in seconds since the epoch.
     """
 
     INCIDENT = "incident"
@@ -67,6 +68,7 @@ class NoteKind(StrEnum):
     RESUME = "resume"
     POLICY = "policy"
     RULE = "rule"
+    GAP = "gap"
 
 
 class HistoryNote(Struct, frozen=True):

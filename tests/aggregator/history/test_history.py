@@ -14,14 +14,17 @@ from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
+    HistoryNote,
     NodeObserved,
     NodeRemoved,
+    NoteKind,
     ReportReceived,
 )
 from nodeguard.model.incident import OperatorDecision
 from tests.aggregator.history.scene import report, rows
 from tests.fleet.scene import Fleet, finding
 from tests.logs import LogLines
+from tests.waiting import until
 
 CALLER = Caller("node-1", "uid-1")
 
@@ -153,3 +156,19 @@ def test_a_damaged_file_is_logged(tmp_path: Path, log: LogLines) -> None:
     scene.tick()
     scene.writer.close()
     assert "renamed a damaged history and created a new one" in log.messages()
+
+
+def test_a_time_without_an_aggregator_is_a_gap_and_a_quiet_fleet_is_none(scene: Scene) -> None:
+    for _ in range(40):
+        scene.tick(30.0)
+        until(lambda: not scene.writer._steps and scene.writer._busy is None)
+    scene.writer.close()
+    assert scene.notes("gap") == []
+    stopped = scene.fleet.wall
+    scene.fleet.after(3_600.0)
+    after = Scene(scene.path)
+    after.fleet = scene.fleet
+    after.writer.put(HistoryNote(scene.fleet.wall, NoteKind.RESUME, "", "", "resumed"))
+    after.writer.close()
+    [since] = after.notes("gap")
+    assert stopped - 60.0 <= float(since) <= stopped
