@@ -146,6 +146,10 @@ def test_a_policy_is_tested_on_the_history_of_an_aggregator(reader: Reader) -> N
         "now.yaml marks 1; next.yaml marks 1.",
         "policy.yaml marks 1.",
     ]
+    machine.run("cp history-a.sqlite history.sqlite")
+    reports = list(reader.follow("docs/tasks/report-availability.md").values())
+    assert "gpu-lost" in reports[0]
+    assert json.loads(reports[2])["total"]["ongoing"] == 1
 
 
 def test_a_fault_is_rehearsed_on_one_node(reader: Reader) -> None:

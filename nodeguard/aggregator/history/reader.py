@@ -17,8 +17,10 @@ from nodeguard.executors.kube.cluster import annotated_reason
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
     HistoryEvent,
+    HistoryNote,
     NodeObserved,
     NodeRemoved,
+    NoteKind,
     ReportReceived,
     in_time_order,
 )
@@ -78,6 +80,19 @@ _NODES = (
 )
 _STALE = "SELECT at, name, node, text = 'true' FROM note WHERE kind = 'stale' ORDER BY id"
 
+_NOTES = """
+SELECT at, kind, name, node, text FROM note WHERE kind IN ('incident', 'marks', 'rule', 'gap') ORDER BY id
+"""
+# Old rows are deleted, except current values: the history is complete from the row after the last hole. The
+# first row of a table has the id 1, and no hole before it.
+_COMPLETE = """
+SELECT max(at) FROM (
+    SELECT at FROM note WHERE id = (SELECT max(id) FROM note AS row
+        WHERE id > 1 AND NOT EXISTS (SELECT 1 FROM note WHERE id = row.id - 1))
+    UNION ALL SELECT at FROM node WHERE id = (SELECT max(id) FROM node AS row
+        WHERE id > 1 AND NOT EXISTS (SELECT 1 FROM node WHERE id = row.id - 1)))
+"""
+
 _FINDINGS = msgspec.json.Decoder(tuple[ReportedFinding, ...])
 _UNREADABLE = msgspec.json.Decoder(tuple[UnreadableTargets, ...])
 _PASSING = msgspec.json.Decoder(tuple[ReportedPassing, ...])
@@ -87,6 +102,38 @@ _TEXTS = msgspec.json.Decoder(dict[str, str])
 
 def read_history(path: str) -> RecordedHistory:
     """Return the history in a file or in a directory. Raises HistoryError, also while its steps are read."""
+    connection, file, last_alive = _opened(path)
+    return RecordedHistory(_steps(connection, file), last_alive)
+
+
+class RecordedTransitions(NamedTuple):
+    """The transitions of Nodes, agents, incidents and marks in a history, and its gaps; without reports.
+
+    since: from when on it is complete. until: when its writer was last running; seconds since the epoch.
+    """
+
+    events: list[HistoryEvent]
+    since: float
+    until: float
+
+
+def read_transitions(path: str) -> RecordedTransitions:
+    """Return the transitions in a history, a file or a directory. Raises HistoryError."""
+    connection, file, last_alive = _opened(path)
+    try:
+        with closing(connection):
+            reader = _Reader(connection)
+            events: list[HistoryEvent] = [*reader.nodes(), *reader.liveness(), *reader.notes()]
+            [[since]] = connection.execute(_COMPLETE)
+            if since is None:
+                since = min((event.at for event in events), default=last_alive)
+            return RecordedTransitions(events, since, last_alive)
+    except (sqlite3.Error, *DAMAGED_ROW) as error:
+        raise HistoryError(f"{file}: damaged ({error}): name a copy") from None
+
+
+def _opened(path: str) -> tuple[sqlite3.Connection, str, float]:
+    """Open a history; returns it with its file, and when its writer was last running. Raises HistoryError."""
     file = history_path(path)
     try:
         connection = open_for_reading(file)
@@ -100,7 +147,7 @@ def read_history(path: str) -> RecordedHistory:
         raise HistoryError(f"{file}: {error.strerror}: make it readable, or copy it") from None
     except (HistoryFileError, sqlite3.Error) as error:
         raise HistoryError(f"{file}: {error}") from None
-    return RecordedHistory(_steps(connection, file), last_alive)
+    return connection, file, last_alive
 
 
 @contextmanager
@@ -189,6 +236,10 @@ class _Reader:
     def liveness(self) -> Iterator[AgentLivenessChanged]:
         for at, uid, name, stale in self._connection.execute(_STALE):
             yield AgentLivenessChanged(at, uid, name, bool(stale))
+
+    def notes(self) -> Iterator[HistoryNote]:
+        for at, kind, name, node, text in self._connection.execute(_NOTES):
+            yield HistoryNote(at, NoteKind(kind), name, node, text)
 
     def _shared(self, number: int, decoder: msgspec.json.Decoder[Any]) -> Any:
         decoded = self._decoded.get((number, decoder))

@@ -37,6 +37,7 @@ COMMANDS = (
     Command("pause", "Fleet", "stop setting new marks"),
     Command("policy", "Checks and policy", "validate a policy file and show its effect"),
     Command("record", "Node", "save a recording of this machine"),
+    Command("report", "Fleet", "show availability: faults, time to repair, GPU-hours out"),
     Command("resume", "Fleet", "end a pause"),
     Command("simulate", "Checks and policy", "simulate the effect of a policy on a fleet"),
     Command("status", "Fleet", "show the health of the fleet, or of this node"),
