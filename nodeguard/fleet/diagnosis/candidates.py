@@ -29,7 +29,10 @@ def significant_domains(
             lowest = members.parent(lowest)
         candidate, above = affected.candidate(lowest), members.parent(lowest)
         while candidate is None and above:
+            # Without an affected part, votes that are everywhere may look like those of a parent.
             candidate, above = affected.candidate(above), members.parent(above)
+            if candidate is not None and not votes.is_concentrated(candidate, now):
+                candidate = None
         if candidate is None:
             continue
         while above and (wider := affected.candidate(above)) is not None:

@@ -179,6 +179,13 @@ class FaultVotes:
         is_few = self.vote_class.weak and candidate.share < self._rule.weak_evidence.share
         return is_few and not self._members.children(candidate.domain)
 
+    def is_concentrated(self, candidate: Candidate, now: float) -> bool:
+        """Return whether a domain has more of the fleet's votes than its part of the nodes explains."""
+        since = now - candidate.window
+        recent = sum(1 for at in self._latest.values() if at > since)
+        part = candidate.size / len(self._members)
+        return significance(len(candidate.voters), recent, part) >= self._rule.significance_exponent
+
     def is_too_small(self, path: str) -> bool:
         """Return whether a domain has too few nodes to be degraded."""
         return self._members.size(path) < self._rule.min_nodes

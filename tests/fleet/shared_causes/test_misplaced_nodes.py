@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fleet.shared_causes.scene import BEFORE, HOUR, MINUTE, History, rows
+from tests.fleet.shared_causes.scene import BEFORE, HOUR, MINUTE, History, fabric, rows
 
 CHECK = "gpu-thermal-slowdown"
 
@@ -42,3 +42,13 @@ def test_a_false_alarm_that_fires_most_in_two_rows_is_suppressed(seed: int) -> N
     outcome = history.run(BEFORE + 1.5 * HOUR)
     assert outcome.suppressed == {CHECK}
     assert outcome.domains == set()
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_false_alarm_on_a_tenth_of_a_small_fleet_names_no_pod(seed: int) -> None:
+    """A pod without an affected leaf has some of these nodes: no more than its part of the fleet explains."""
+    history = History(fabric(128, 32, 8), f"false alarm on a tenth {seed}")
+    affected = history.random.sample(range(128), 12)
+    history.fault("port-down", affected, BEFORE, within=24.0)
+    outcome = history.run(BEFORE + 10 * MINUTE)
+    assert {domain for domain in outcome.domains if "leaf" not in domain} == set()
