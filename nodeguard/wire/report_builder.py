@@ -14,6 +14,7 @@ from nodeguard.model.injection import Injection
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation
 from nodeguard.model.printable import printable
+from nodeguard.model.target import target_kind
 from nodeguard.wire.digest import digest
 from nodeguard.wire.encoding import MESSAGE_LIMIT, EncodingError, encode
 from nodeguard.wire.report import (
@@ -59,6 +60,9 @@ _MAX_EVIDENCE = 4
 _MAX_TARGETS = 64
 _MAX_UNREADABLE = 16
 _MAX_COMPONENTS = 256
+
+# Kinds of components that precede the others where not all fit: a node may have hundreds of disks.
+_FIRST = ("gpu", "nvswitch", "port")
 
 # Bytes reserved for fields that the sender adds, mainly acknowledgements.
 _RESERVED = 24 * 1024
@@ -150,8 +154,13 @@ def build_inventory(observations: Iterable[Observation], platform: str = "") -> 
             vbios=vbios or earlier.vbios,
             firmware=firmware or earlier.firmware,
         )
-    fitted = dict(sorted(components.items())[:_MAX_COMPONENTS])
+    fitted = {target: components[target] for target in sorted(components, key=_order)[:_MAX_COMPONENTS]}
     return Inventory(driver, kernel, bounded_name(platform), fitted, len(components) - len(fitted))
+
+
+def _order(target: str) -> tuple[int, str]:
+    kind = target_kind(target)
+    return (_FIRST.index(kind) if kind in _FIRST else len(_FIRST)), target
 
 
 def _finding(finding: Finding, instant: Instant, facts: NodeFacts) -> ReportedFinding:

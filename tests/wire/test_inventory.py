@@ -30,6 +30,16 @@ def test_components_above_the_limit_are_counted() -> None:
     assert (len(inventory.components), inventory.omitted) == (256, 44)
 
 
+def test_gpus_and_ports_precede_components_above_the_limit() -> None:
+    names = [f"disk/{number}" for number in range(250)]
+    names += [f"gpu/0000:{number:02x}:00" for number in range(8)] + [
+        f"port/mlx5_{number}/1" for number in range(8)
+    ]
+    inventory = build_inventory(Observation("pci", name, component=Component(name)) for name in names)
+    assert set(names[250:]) <= inventory.components.keys()
+    assert (len(inventory.components), inventory.omitted) == (256, 10)
+
+
 def test_a_serial_number_stays_where_a_later_observation_lacks_it() -> None:
     inventory = build_inventory(
         Observation("nvml", "gpu/0000:3b:00", component=Component("GPU-1", "H100", hardware))
