@@ -21,6 +21,7 @@ from nodeguard.cli.render.xid import (
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.text.check import explain_check, explain_class, explanation
+from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.view import Field, Row, View
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
@@ -58,13 +59,14 @@ def build_parser() -> ArgumentParser:
         description="Explain what a check, a fault class, an Xid or an SXid means and what to do. Other "
         "words are searched in all checks and codes.",
         epilog="Examples: nodeguard explain gpu-lost; nodeguard explain 79; nodeguard explain sxid 20034; "
-        "nodeguard explain link-down; nodeguard explain ecc.",
+        "nodeguard explain link-down; nodeguard explain ecc; nodeguard explain sxid ecc.",
     )
     parser.add_argument(
         "words",
         nargs="+",
         metavar="SUBJECT",
-        help="name of a check or a fault class; xid NUMBER, sxid NUMBER or a NUMBER; or words to search for",
+        help="name of a check or a fault class; xid NUMBER, sxid NUMBER or a NUMBER; or words to search for, "
+        "after sxid in SXids only",
     )
     add_output(parser, "text", "json", "yaml")
     add_checks(parser)
@@ -90,7 +92,8 @@ def _fault_class(catalogue: Catalogue, name: str) -> FaultClass | None:
 
 
 def _code(catalogue: Catalogue, text: str) -> CodeOutput | None:
-    """Return the facts on a code, None for another text. Raises UsageError for a code without a number.
+    """Return the facts on a code, None for another text, also for words after `sxid`: they are searched.
+    Raises UsageError for a code without a number.
 
     A plain number is an Xid, or an SXid that is listed where no such Xid is.
     """
@@ -101,6 +104,8 @@ def _code(catalogue: Catalogue, text: str) -> CodeOutput | None:
         number, is_sxid = match[2], match[1].lower() == "sxid"
         if not number:
             raise UsageError(f"'{text}' has no number: write nodeguard explain {match[1].lower()} 79")
+        if is_sxid and not any(character.isdigit() for character in number):
+            return None
     else:
         return None
     return sxid_output(catalogue, number) if is_sxid else xid_output(catalogue, number)
@@ -124,8 +129,12 @@ class MatchOutput(Struct, frozen=True):
 
 
 def _search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
-    """Return the checks and codes that contain all words of a text. Raises UsageError for none."""
+    """Return the checks and codes that contain all words of a text, only SXids if its first word is `sxid`.
+    Raises UsageError for none.
+    """
     words = text.lower().split()
+    only_sxids = words[0] == "sxid"
+    words = words[1:] if only_sxids else words
 
     def contains(*texts: str) -> bool:
         joined = " ".join(texts).lower()
@@ -134,17 +143,18 @@ def _search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
     # A name or title is a better match than an explanation, which is searched where no name matches.
     checks = [check for check in catalogue.checks if contains(check.id, check.title, check.family)]
     checks = checks or [check for check in catalogue.checks if contains(check.title, check.description)]
+    sxids = [
+        MatchOutput(f"sxid {row.code}", row.name.replace("_", " "))
+        for row in catalogue.sxids.values()
+        if contains(row.name.replace("_", " "))
+    ]
     matches = [MatchOutput(check.id, check.title, check.health.value) for check in checks]
     matches += [
         MatchOutput(f"xid {row.code}", row.summary)
         for row in catalogue.xids.values()
         if contains(row.name, row.summary)
     ]
-    matches += [
-        MatchOutput(f"sxid {row.code}", row.name.replace("_", " "))
-        for row in catalogue.sxids.values()
-        if contains(row.name.replace("_", " "))
-    ]
+    matches = sxids if only_sxids else matches + sxids
     if not matches:
         hint = did_you_mean(text, [check.id for check in catalogue.checks])
         raise UsageError(f"'{text}' matches no check, Xid or SXid: {hint}see nodeguard get checks")
@@ -152,11 +162,17 @@ def _search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
 
 
 def _search_lines(text: str, matches: Sequence[MatchOutput]) -> Iterator[StyledLine]:
-    width = max(len(match.name) for match in matches)
-    yield StyledLine((StyledText(f"{len(matches)} matches", "strong"), StyledText(" - ")), text, "strong")
+    others = [match for match in matches if not match.name.startswith("sxid ")]
+    shown = others or matches
+    width = max(len(match.name) for match in shown)
+    title = count_noun(len(matches), "match", "matches")
+    yield StyledLine((StyledText(title, "strong"), StyledText(" - ")), text, "strong")
     yield StyledLine()
-    for match in matches:
+    for match in shown:
         health = StyledText(f"{match.health:<9}", match.health)
         yield StyledLine((StyledText(f"{match.name:<{width}}  "), health), match.title)
+    if rest := len(matches) - len(shown):
+        # An SXid has only the identifier of the driver as its name: most readers look for something else.
+        yield StyledLine(text=f"and {count_noun(rest, 'SXid')}: nodeguard explain sxid {text}")
     yield StyledLine()
     yield StyledLine(text="Run nodeguard explain NAME for one of these.", style="dim")

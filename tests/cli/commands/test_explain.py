@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -92,6 +93,23 @@ def test_a_code_with_only_a_name_has_no_blank_field(capsys: pytest.CaptureFixtur
 
 def test_a_number_is_an_xid(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "79").startswith("Xid 79 - GPU has fallen off the bus")
+
+
+def test_sxids_are_counted_beside_checks_and_listed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    """An SXid has only an identifier of the driver as its name."""
+    text = printed(capsys, "ecc")
+    assert "gpu-ecc-uncorrectable" in text
+    assert "xid 48" in text
+    counted = re.search(r"and (\d+) SXids: nodeguard explain sxid ecc", text)
+    assert counted is not None
+    listed = printed(capsys, "SXid", "ecc")
+    assert listed.startswith(f"{counted[1]} matches - SXid ecc")
+    assert len(re.findall(r"sxid \d+ ", listed)) == int(counted[1])
+    assert "gpu-ecc" not in listed
+
+
+def test_one_match_is_not_several(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "sxid", "mcto").startswith("1 match - ")
 
 
 @pytest.mark.parametrize(
