@@ -82,6 +82,23 @@ def test_a_node_and_an_incident_are_described(capsys: pytest.CaptureFixture[str]
     assert printed(capsys, "explain", "gpu-lost").startswith("gpu-lost - ")
 
 
+@pytest.mark.parametrize("words", [["node/node-1"], ["node-1"]])
+def test_a_node_is_described_by_what_get_prints_and_by_its_name(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "node/node-1" in printed(capsys, "get", "nodes", "-o", "name").split()
+    expected = printed(capsys, "describe", "node", "node-1")
+    assert printed(capsys, "describe", *words) == expected
+    assert json.loads(printed(capsys, "describe", *words, "-o", "json"))["node"] == "node-1"
+
+
+def test_an_incident_is_described_without_its_kind(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for written in (f"incident/{name()}", name()):
+        assert printed(capsys, "describe", written) == printed(capsys, "describe", "incident", name())
+
+
 @pytest.mark.parametrize("text", ["node-1", "node-1/gpu-lost", "node-1-gpu"])
 def test_an_incident_is_found_by_its_node_and_check(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     view = json.loads(printed(capsys, "describe", "incident", text, "-o", "json"))
@@ -261,6 +278,9 @@ def test_all_marks_are_removed_only_after_a_confirmation(
         (["describe", "node", "a/../b?c#d"], "node 'a/../b?c#d' not found: see nodeguard get nodes"),
         (["describe", "node", "\udcff"], "not found: see nodeguard get nodes"),
         (["describe", "incident", "node-1-gpu-0000-3c-00"], "not found: did you mean node-1-gpu-0000-3b-00-"),
+        (["describe", "node-111"], "'node-111' is no node, domain or incident: did you mean node-11 or node-1"),
+        (["describe"], "the following arguments are required: node | incident | domain"),
+        (["describe", "node/"], "'node/' is invalid: did you mean node? Or expected node, incident, domain"),
         (["describe", "node"], "the following arguments are required: NAME"),
         (["describe", "nod", "a"], "'nod' is invalid: did you mean node? Or expected node, incident, domain"),
         (["describe", "node", "a", "b"], "unrecognized arguments: b"),
@@ -354,6 +374,8 @@ def test_a_domain_is_described_and_listed(
     whole = printed(capsys, "describe", "domain", FIRST)
     assert whole.startswith(f"SUSPECT  {FIRST}: 8 of 8 nodes lost a link at once; its 4 siblings did not.\n")
     assert printed(capsys, "describe", "domain", "r0") == whole
+    for written in (f"domain/{FIRST}", FIRST, "r0"):
+        assert printed(capsys, "describe", written) == whole
     view = json.loads(printed(capsys, "describe", "domain", "r0", "-o", "json"))
     assert (view["domain"], view["state"], len(view["votes"])) == (FIRST, "Marked", 8)
     text = printed(capsys, "get", "domains")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 from nodeguard.cli.aggregator_client import (
     AggregatorClient,
@@ -35,6 +38,37 @@ _KINDS = {
 }
 
 
+# The kind of a name without one: that of the first of these objects that exists.
+_ANY = "node, domain or incident"
+
+
+class _Parser(ArgumentParser):
+    """A parser that also takes `node/NAME`, as `get -o name` prints it, and a NAME without its kind."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Return the options and the words that are none."""
+        words = list[str](args or ())
+        kind, name = _kind_and_name(words)
+        if name:
+            words[:1] = ["node" if kind == _ANY else kind, name]
+        options, rest = super().parse_known_args(words, namespace)
+        if kind == _ANY:
+            options.kind = _ANY
+        return options, rest
+
+
+def _kind_and_name(words: Sequence[str]) -> tuple[str, str]:
+    """Return the kind and the name that the first word has; empty if that is an option, or a kind itself."""
+    if not words or words[0].startswith("-") or words[0] in _KINDS:
+        return "", ""
+    kind, _, name = words[0].partition("/")
+    if kind in _KINDS:
+        return kind, name
+    # Two words without an option between them are a misspelt kind and a name.
+    is_name = len(words) == 1 or words[1].startswith("-")
+    return (_ANY, words[0]) if is_name else ("", "")
+
+
 def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     client = AggregatorClient(options)
@@ -43,7 +77,7 @@ def run(options: Namespace) -> int:
         try:
             response = _fetch(client, options.kind, options.name)
         except UnreachableError as unreachable:
-            if options.kind != "node":
+            if options.kind not in {"node", _ANY}:
                 raise
             return agent_text_or_raise(options, unreachable, options.name)
         return as_document(response, options.output) or format_view(_view(response))
@@ -54,13 +88,18 @@ def run(options: Namespace) -> int:
 
 def build_parser() -> ArgumentParser:
     """Return the parser of the command."""
-    parser = ArgumentParser(
+    parser = _Parser(
         prog="nodeguard describe",
         description="Show a node, an incident or a failure domain in full, as the aggregator knows it. "
-        "Without an aggregator, show this node as its agent knows it.",
-        epilog="Exit codes: 0 found; 3 not found, or the aggregator did not answer.",
+        "Without an aggregator, show this node as its agent knows it. A NAME without its kind is that of a "
+        "node, else of a domain, else of an incident.",
+        epilog="Examples: nodeguard describe node gpu-7; nodeguard describe node/gpu-7; nodeguard describe "
+        "gpu-7; nodeguard describe domain fabric/p0/leaf3. Exit codes: 0 found; 3 not found, or the "
+        "aggregator did not answer.",
     )
-    kinds = parser.add_subparsers(dest="kind", metavar="node | incident | domain", required=True)
+    kinds = parser.add_subparsers(
+        dest="kind", metavar="node | incident | domain", required=True, parser_class=ArgumentParser
+    )
     for kind, about in _KINDS.items():
         part = kinds.add_parser(kind, help=about, description=f"Show {about}.")
         part.add_argument("name", metavar="NAME", help=f"the {kind}")
@@ -71,6 +110,8 @@ def build_parser() -> ArgumentParser:
 
 
 def _fetch(client: AggregatorClient, kind: str, name: str) -> _Response:
+    if kind == _ANY:
+        return _fetch_any(client, name)
     try:
         if kind == "node":
             return client.get(f"nodes/{quote_name(name)}", NodeView)
@@ -79,6 +120,19 @@ def _fetch(client: AggregatorClient, kind: str, name: str) -> _Response:
     except NotFoundError:
         raise (node_not_found if kind == "node" else _domain_not_found)(client, name) from None
     return client.get(f"incidents/{quote_name(resolve_incident(client, name))}", IncidentView)
+
+
+def _fetch_any(client: AggregatorClient, name: str) -> _Response:
+    with suppress(NotFoundError):
+        return client.get(f"nodes/{quote_name(name)}", NodeView)
+    with suppress(NotFoundError):
+        return client.get(f"domains/{quote_name(name)}", DomainView)
+    try:
+        return client.get(f"incidents/{quote_name(resolve_incident(client, name))}", IncidentView)
+    except NotFoundError:
+        names = [node.node for node in client.get("nodes", NodeList).nodes]
+        hint = did_you_mean(name, names)
+        raise NotFoundError(f"'{name}' is no {_ANY}: {hint}see nodeguard get nodes") from None
 
 
 def _view(response: _Response) -> View:
