@@ -6,6 +6,7 @@ import os
 import pwd
 import time
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,12 +31,18 @@ def directory(text: str) -> str:
     return text
 
 
-def add_output(parser: ArgumentParser, *formats: str) -> None:
-    """Add -o, with some formats; the first is the default."""
+def add_output(parser: ArgumentParser, *formats: str, names: Sequence[str] = ("-o", "--output")) -> None:
+    """Add -o, with some formats; the first is the default. `table` is another word for `text`. names: of the
+    option.
+    """
     parser.add_argument(
-        "-o", "--output", choices=formats, default=formats[0], metavar="FORMAT",
-        help=f"output format: {', '.join(formats)} ({formats[0]})",
+        *names, dest="output", choices=formats, default=formats[0], type=_format,
+        metavar="FORMAT", help=f"output format: {', '.join(formats)} ({formats[0]})",
     )  # fmt: skip
+
+
+def _format(word: str) -> str:
+    return "text" if word == "table" else word
 
 
 def add_by(parser: ArgumentParser) -> None:

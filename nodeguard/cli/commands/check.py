@@ -16,6 +16,7 @@ from nodeguard.cli.options import (
     add_checks,
     add_family,
     add_machine,
+    add_output,
     directory,
     validate_platform,
     warn_about_instance_type,
@@ -120,8 +121,7 @@ def build_parser() -> ArgumentParser:
     add_family(parser)
     add_checks(parser)
     add_machine(parser)
-    add("-o", "--output", "--format", dest="output", choices=("table", "json", "prometheus"), default="table",
-        metavar="FORMAT", help="output format: table, json, prometheus (table)")  # fmt: skip
+    add_output(parser, "text", "json", "prometheus", names=("-o", "--output", "--format"))
     add("-q", "--quiet", action="store_true", help="print problems only; print nothing if there are none")
     add("-v", "--verbose", action="store_true", help="also print passed checks and counters")
     add("--fail-on", choices=("warning", "suspect", "fatal", "never"), default="warning", metavar="HEALTH",

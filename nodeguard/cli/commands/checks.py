@@ -45,7 +45,7 @@ def build_parser() -> ArgumentParser:
     parser.add_argument(
         "--health", choices=healths, action="append", default=[], help="only this health (repeatable)"
     )
-    add_output(parser, "table", "json", "yaml", "markdown")
+    add_output(parser, "text", "json", "yaml", "markdown")
     return parser
 
 

@@ -53,7 +53,7 @@ def build_parser() -> ArgumentParser:
     add("--config", metavar="FILE", help=f"settings of the agent (default: {_CONFIG} if it exists)")
     add("--root", metavar="DIR", type=directory, help="directory that is the machine's root (/)")
     add_socket(parser)
-    add_output(parser, "table", "json", "yaml")
+    add_output(parser, "text", "json", "yaml")
     return parser
 
 

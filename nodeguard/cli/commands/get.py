@@ -199,7 +199,7 @@ def build_parser() -> ArgumentParser:
         part.add_argument(
             "names", metavar="NAME", nargs="*", help="names or patterns such as gpu-*; default: all"
         )
-        add_output(part, "table", "wide", "json", "yaml", "name")
+        add_output(part, "text", "wide", "json", "yaml", "name")
         part.add_argument(
             "--sort-by", metavar="FIELD", default="", help="sort by a field of the JSON, such as health"
         )

@@ -160,3 +160,8 @@ def test_json_has_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "GPU-LOST", "-o", "json"]) == 0
     check = json.loads(capsys.readouterr().out)
     assert (check["id"], check["health"], check["when"]["type"]) == ("gpu-lost", "fatal", "any")
+
+
+@pytest.mark.parametrize("word", ["text", "table"])
+def test_text_has_two_words(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "gpu-lost", "-o", word) == printed(capsys, "gpu-lost")
