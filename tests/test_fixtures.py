@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures import bundles
+from fixtures import bundles, verdicts
 from fixtures.bundles import ROOT, build, bundle_names, bundle_path, scenarios
 from fixtures.verdicts import agreed, expected, verdict_text
 from nodeguard.cli.check_catalogue import load_catalogue
@@ -124,3 +124,31 @@ def test_concurrent_processes_get_a_complete_bundle(generated: Path) -> None:
 
 def _entries_of(name: str) -> dict[str, bytes | str]:
     return entries(bundle_path(name))
+
+
+def write_verdicts(monkeypatch: pytest.MonkeyPatch, root: Path, *names: str) -> int:
+    """Write verdicts into an empty directory. Returns the exit code."""
+    (root / "expected").mkdir(exist_ok=True)
+    monkeypatch.setattr(verdicts, "ROOT", root)
+    monkeypatch.setattr("sys.argv", ["verdicts", *names])
+    return verdicts.main()
+
+
+def test_a_new_verdict_is_written_and_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reviewed = agreed("gpu-gone")
+    assert write_verdicts(monkeypatch, tmp_path, "gpu-gone") == 0
+    assert agreed("gpu-gone") == reviewed
+    printed = capsys.readouterr().out
+    assert printed.startswith("gpu-gone: new, exit code 2\n  fatal    gpu-count on node")
+    assert write_verdicts(monkeypatch, tmp_path, "gpu-gone") == 0
+    assert not capsys.readouterr().out
+
+
+def test_a_new_scenario_in_which_no_check_fires_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert write_verdicts(monkeypatch, tmp_path, "root-read-only-by-intent") == 1
+    assert capsys.readouterr().out.startswith("root-read-only-by-intent: no check fires: ")
+    assert not list((tmp_path / "expected").iterdir())
