@@ -1,0 +1,39 @@
+"""The workflow and the forms of the public forge."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
+
+
+def loaded(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+def test_the_workflow_runs_targets_of_the_makefile() -> None:
+    workflow = loaded(ROOT / ".github/workflows/checks.yml")
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    targets = {word for step in steps if "run" in step for word in step["run"].removeprefix("make ").split()}
+    makefile = (ROOT / "Makefile").read_text()
+    assert {"lint", "quick", "test-cluster"} <= targets
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+    assert workflow["permissions"] == {"contents": "read"}
+
+
+def test_the_cache_of_the_workflow_depends_on_files_that_exist() -> None:
+    [patterns] = re.findall(r"hashFiles\((.*?)\)", (ROOT / ".github/workflows/checks.yml").read_text())
+    assert all(any(ROOT.glob(pattern)) for pattern in re.findall(r"'(.*?)'", patterns))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[path.stem for path in FORMS])
+def test_a_form_asks_for_the_version(form: Path) -> None:
+    fields = {field["id"]: field for field in loaded(form)["body"]}
+    assert fields["version"]["validations"] == {"required": True}
+    assert all(field["attributes"]["label"] for field in fields.values())
