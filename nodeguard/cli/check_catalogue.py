@@ -6,8 +6,10 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import nullcontext
+from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from nodeguard.catalog.catalogue import add_site_checks, load_builtin
 from nodeguard.cli.usage import UsageError, did_you_mean
@@ -73,6 +75,36 @@ def selected_checks(catalogue: Catalogue, options: Namespace) -> list[Check]:
         if (families is None or check.family in families)
         and (not options.health or check.health.value in options.health)
     ]
+
+
+class Selection(NamedTuple):
+    """The checks that a person selected. names: of families or checks; text: as in `the checks of gpu`."""
+
+    checks: tuple[Check, ...]
+    names: tuple[str, ...]
+    text: str
+
+
+def parse_selection(catalogue: Catalogue, names: Sequence[str], families: Sequence[str]) -> Selection | None:
+    """Return the checks with some ids or patterns of ids, or of some families; None for all.
+
+    Raises UsageError for both, for an unknown family, and for a name that no check has.
+    """
+    if names and families:
+        raise UsageError("checks and --family cannot be used together: name the checks, or their families")
+    selected = parse_families(catalogue, families)
+    if selected is not None:
+        checks = tuple(check for check in catalogue.checks if check.family in selected)
+        listed = tuple(sorted(selected))
+        return Selection(checks, listed, f"the checks of {', '.join(listed)}")
+    for name in names:
+        if name in catalogue.disabled:
+            raise UsageError(f"check '{name}' is disabled by {catalogue.disabled[name]}")
+        if not any(fnmatchcase(check.id, name) for check in catalogue.checks):
+            hint = did_you_mean(name, [check.id for check in catalogue.checks])
+            raise UsageError(f"no check is named '{name}': {hint}see nodeguard get checks")
+    checks = tuple(check for check in catalogue.checks if any(fnmatchcase(check.id, name) for name in names))
+    return Selection(checks, tuple(names), ", ".join(names)) if names else None
 
 
 def parse_families(catalogue: Catalogue, texts: Sequence[str]) -> frozenset[str] | None:

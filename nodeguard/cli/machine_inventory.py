@@ -41,9 +41,9 @@ class InventoryJudgement(Pipeline):
         catalogue: Catalogue,
         signals: Mapping[str, Signal],
         site: PlatformHints,
-        families: frozenset[str] | None = None,
+        selection: frozenset[str] | None = None,
     ) -> None:
-        super().__init__(catalogue, signals, site, families, one_shot=True)
+        super().__init__(catalogue, signals, site, selection, one_shot=True)
         self._models: dict[str, str] = {}
         self._driver = ""
         self._targets: set[str] = set()

@@ -1,4 +1,4 @@
-"""Restriction of a verdict to families of checks (`--family`), and its data status. Pure."""
+"""Restriction of a verdict to some checks, or families of them, and its data status. Pure."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def _from(signal: str, sources: Mapping[str, frozenset[str]]) -> Iterable[str]:
     return sources
 
 
-def reason_not_evaluated(families: Iterable[str], checks: Sequence[Check]) -> str:
-    """Return why checks of some families could not be evaluated, though every source was read."""
+def reason_not_evaluated(selected: Iterable[str], checks: Sequence[Check]) -> str:
+    """Return why checks of some names or families could not be evaluated, though all sources were read."""
     kinds = {kind for check in checks for kind in check.targets} - {NODE}
     names = [NOUNS[kind][1] for kind in sorted(kinds)]
-    listed, several = ", ".join(sorted(families)), len(set(families)) > 1
+    listed, several = ", ".join(sorted(selected)), len(set(selected)) > 1
     text = f"{listed} {'do' if several else 'does'} not apply"
     return f"{text}, this machine has no {' and no '.join(names)}" if names else text

@@ -217,9 +217,11 @@ class Rules(Struct, frozen=True):
 
 
 def compile_rules(
-    catalogue: Catalogue, signals: Mapping[str, Signal], families: frozenset[str] | None = None
+    catalogue: Catalogue, signals: Mapping[str, Signal], selection: frozenset[str] | None = None
 ) -> Rules:
-    """Return the rules of a catalogue. signals: all, by name. families: to include, None for all."""
+    """Return the rules of a catalogue. signals: all, by name. selection: ids of the checks to
+    include, None for all.
+    """
     units = {name: signal.unit for name, signal in signals.items() if signal.unit}
     definitions = {name: signal for name, signal in signals.items() if signal.kind == "counter"}
     by_kind: dict[str, list[Rule]] = {kind: [] for kind in TARGET_KINDS}
@@ -227,7 +229,7 @@ def compile_rules(
     signals_used: dict[str, set[str]] = {kind: set(DEPENDENCY_SIGNALS) for kind in TARGET_KINDS}
     event_windows: dict[str, dict[str, float]] = {kind: {} for kind in TARGET_KINDS}
     for check in catalogue.checks:
-        if families is not None and check.family not in families:
+        if selection is not None and check.id not in selection:
             continue
         rule = _rule(check, units)
         for kind in check.targets:

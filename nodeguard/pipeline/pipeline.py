@@ -42,8 +42,8 @@ class PipelineState(Struct, frozen=True):
 class Pipeline:
     """Evaluates the readings of one node against a catalogue.
 
-    signals: every signal that exists. site: what the site configures about the node. families: evaluate only
-    these check families; None for all. one_shot: there may be no later evaluation, see judge.JudgeSettings.
+    signals: every signal that exists. site: what the site configures about the node. selection: ids of the
+    checks to evaluate; None for all. one_shot: there may be no later evaluation, see judge.JudgeSettings.
     state: of an earlier pipeline of this node; the parts of it that survive a reboot are used on a new boot
     too.
 
@@ -56,12 +56,12 @@ class Pipeline:
         catalogue: Catalogue,
         signals: Mapping[str, Signal],
         site: PlatformHints,
-        families: frozenset[str] | None = None,
+        selection: frozenset[str] | None = None,
         *,
         one_shot: bool = False,
         state: PipelineState | None = None,
     ) -> None:
-        self._families = families
+        self._selection = selection
         self._site = site
         self._one_shot = one_shot
         self.state = state or PipelineState()
@@ -71,7 +71,7 @@ class Pipeline:
     def adopt(self, catalogue: Catalogue, signals: Mapping[str, Signal]) -> None:
         """Replace the catalogue; the state of the node stays."""
         self.catalogue = catalogue
-        self._rules = compile_rules(catalogue, signals, self._families)
+        self._rules = compile_rules(catalogue, signals, self._selection)
         self._wanted = plan_derivation(catalogue, signals)
         # Signals of a port that a check or a derived signal uses.
         self.port_signals = self._rules.signals_used["port"] | self._wanted.bits.keys()

@@ -69,8 +69,8 @@ def test_an_event_is_active_for_the_boot() -> None:
     assert fired(evaluate(pipeline, 20.0)) == ["check-0"]
 
 
-def test_only_selected_families_are_evaluated() -> None:
-    pipeline = judgement(LOW, LOW, families=frozenset({"family-1"}))
+def test_only_selected_checks_are_evaluated() -> None:
+    pipeline = judgement(LOW, LOW, selection=frozenset({"check-1"}))
     assert fired(evaluate(pipeline, 0.0, a__level=3)) == ["check-1"]
 
 

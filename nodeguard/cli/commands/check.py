@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nodeguard.cli.check_catalogue import load_catalogue, parse_families
+from nodeguard.cli.check_catalogue import Selection, load_catalogue, parse_selection
 from nodeguard.cli.machine_inventory import InventoryJudgement, MachineInventory
 from nodeguard.cli.options import (
     add_checks,
@@ -38,12 +38,12 @@ _SLURM = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 
 class CheckTask(NamedTuple):
-    """What to check, and with which checks. families: None for all."""
+    """What to check, and with which checks. selection: None for all."""
 
     options: Namespace
     catalogue: Catalogue
     signals: dict[str, Signal]
-    families: frozenset[str] | None
+    selection: Selection | None
     sources: tuple[Source, ...]
 
     def commands(self, site: Site) -> Callable[[Finding], tuple[str, ...]]:
@@ -59,7 +59,8 @@ class CheckTask(NamedTuple):
         """Return the judgement of a node. Raises UsageError for an unknown platform."""
         validate_platform(self.catalogue, site.platform)
         warn_about_instance_type(self.catalogue, self.options.instance_type, self.options.platform)
-        return InventoryJudgement(self.catalogue, self.signals, site, self.families)
+        ids = None if self.selection is None else frozenset(check.id for check in self.selection.checks)
+        return InventoryJudgement(self.catalogue, self.signals, site, ids)
 
 
 class CheckResult(NamedTuple):
@@ -80,15 +81,15 @@ def run(options: Namespace) -> int:
         print_output(schema())
         return OK
     catalogue, signals = load_catalogue(options.checks)
-    families = parse_families(catalogue, options.family)
-    checks = [check for check in catalogue.checks if families is None or check.family in families]
-    task = CheckTask(options, catalogue, signals, families, all_sources(catalogue.patterns))
+    selection = parse_selection(catalogue, options.names, options.family)
+    task = CheckTask(options, catalogue, signals, selection, all_sources(catalogue.patterns))
     result = _check_machine(task) if options.bundle is None else _check_recording(task)
-    if families is not None:
-        result = result._replace(verdict=restrict_verdict(result.verdict, checks, task.sources))
+    reason = ""
+    if selection is not None:
+        result = result._replace(verdict=restrict_verdict(result.verdict, selection.checks, task.sources))
+        if not (result.verdict.evaluated or result.verdict.read_failures):
+            reason = reason_not_evaluated(selection.names, selection.checks)
     verdict = result.verdict
-    is_explained = verdict.evaluated or verdict.read_failures or families is None
-    reason = "" if is_explained else reason_not_evaluated(families or (), checks)
     _print(task, result, reason)
     return exit_code(verdict, strict=options.strict, fail_on=options.fail_on)
 
@@ -98,8 +99,10 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard check",
         description="Check this machine, or a recording of one: what is wrong, and what to do.",
-        epilog="Exit codes: 0 ok, 1 warning or suspect, 2 fatal, 3 usage error or health unknown. "
-        "--fail-on suspect exits with 0 for a warning; --fail-on never only reports.",
+        epilog="Examples: nodeguard check; nodeguard check gpu-lost 'gpu-ecc-*'; nodeguard check --family "
+        "nvlink; nodeguard check --from DIR -v. Exit codes: 0 ok, 1 warning or suspect, 2 fatal, 3 usage "
+        "error or health unknown. --fail-on suspect exits with 0 for a warning; --fail-on never only "
+        "reports.",
     )
     add = parser.add_argument
     add(
@@ -117,6 +120,12 @@ def build_parser() -> ArgumentParser:
         metavar="TIME",
         type=duration,
         help="observe for this long (30s, 5m) instead of once",
+    )
+    add(
+        "names",
+        metavar="CHECK",
+        nargs="*",
+        help="run only these checks: ids, or patterns such as 'gpu-ecc-*'; default: all",
     )
     add_family(parser)
     add_checks(parser)
@@ -201,12 +210,12 @@ def exit_code(verdict: Verdict, *, strict: bool, fail_on: str = "warning") -> in
 def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
     options, verdict = task.options, result.verdict
     commands = task.commands(result.site)
+    selected = "" if task.selection is None else task.selection.text
     match options.output:
         case "json":
             from nodeguard.cli.render.verdict_json import JsonContext, as_json  # noqa: PLC0415 - one format of three
 
-            families = tuple(sorted(task.families or ()))
-            context = JsonContext(result.hostname, result.instant, reason, families, commands)
+            context = JsonContext(result.hostname, result.instant, reason, selected, commands)
             print_output(as_json(verdict, result.inventory, context))
         case "prometheus":
             from nodeguard.cli.render.verdict_metrics import as_metrics  # noqa: PLC0415
@@ -229,7 +238,7 @@ def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
                 inventory=inventory_text(result.inventory, verdict.platform),
                 reason=reason,
                 checks_option=" ".join(f"--checks {shlex.quote(f'{folder}')}" for folder in options.checks),
-                families=tuple(sorted(task.families or ())),
+                selection=selected,
                 commands=commands,
             )
             view = verdict_view(text, quiet=options.quiet, verbose=options.verbose)

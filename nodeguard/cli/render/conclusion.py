@@ -34,11 +34,11 @@ class ApplicationError(NamedTuple):
     evidence: Evidence
 
 
-def conclusion(hostname: str, verdict: Verdict, reason: str = "", families: Sequence[str] = ()) -> str:
+def conclusion(hostname: str, verdict: Verdict, reason: str = "", selection: str = "") -> str:
     """Return what a verdict means for the node, in one or a few sentences.
 
-    reason: why no check could be evaluated, where it is known. families: those that were evaluated, empty for
-    all.
+    reason: why no check could be evaluated, where it is known. selection: the checks that were evaluated, as
+    in `the checks of gpu`; empty for all.
     """
     unread = ""
     if verdict.read_failures:
@@ -50,8 +50,8 @@ def conclusion(hostname: str, verdict: Verdict, reason: str = "", families: Sequ
     if not verdict.evaluated:
         because = f": {reason}" if reason else ""
         return f"the health of {hostname} is unknown, no check could be evaluated{because}.{unread}"
-    if families:
-        text = f"{hostname} passed the checks of {', '.join(families)}."
+    if selection:
+        text = f"{hostname} passed {selection}."
     elif verdict.read_failures:
         text = f"no fault was found on {hostname}, but not all of it could be read."
     else:

@@ -40,7 +40,7 @@ class VerdictText(NamedTuple):
 
     meanings: of coded readings in the evidence. inventory: of the machine, empty for none. reason: why no
     check could be evaluated, where it is known. checks_option: the --checks options of the command line.
-    families: those that were evaluated, empty for all. commands: of a finding's action.
+    selection: see conclusion. commands: of a finding's action.
     """
 
     hostname: str
@@ -50,7 +50,7 @@ class VerdictText(NamedTuple):
     inventory: str = ""
     reason: str = ""
     checks_option: str = ""
-    families: tuple[str, ...] = ()
+    selection: str = ""
     commands: Callable[[Finding], tuple[str, ...]] = no_commands
 
 
@@ -81,7 +81,7 @@ def verdict_view(text: VerdictText, *, quiet: bool = False, verbose: bool = Fals
 def headline(text: VerdictText) -> Heading:
     """Return the conclusion, with the sources that could not be read."""
     health = (text.verdict.known_health or DataStatus.UNKNOWN).value
-    return badge_heading(health, health, conclusion(text.hostname, text.verdict, text.reason, text.families))
+    return badge_heading(health, health, conclusion(text.hostname, text.verdict, text.reason, text.selection))
 
 
 def _finding(finding: Finding, text: VerdictText, commands: tuple[str, ...]) -> Section:

@@ -128,12 +128,12 @@ class CheckOutput(Struct, frozen=True):
 
 
 class JsonContext(NamedTuple):
-    """What the output has besides the verdict. reason, families: see conclusion. commands: of a finding."""
+    """What the output has besides the verdict. reason, selection: see conclusion. commands: of a finding."""
 
     hostname: str
     instant: Instant
     reason: str = ""
-    families: tuple[str, ...] = ()
+    selection: str = ""
     commands: Callable[[Finding], tuple[str, ...]] = no_commands
 
 
@@ -143,7 +143,7 @@ def as_json(verdict: Verdict, inventory: MachineInventory, context: JsonContext)
         version=1,
         verdict=VerdictOutput(
             node=context.hostname,
-            conclusion=conclusion(context.hostname, verdict, context.reason, context.families),
+            conclusion=conclusion(context.hostname, verdict, context.reason, context.selection),
             at=rfc3339(context.instant.wall),
             boot_id=context.instant.boot_id,
             platform=verdict.platform,

@@ -39,47 +39,47 @@ PROGRAMS = failed_program(evidence(pid=1, count=3), evidence(pid=2))
 
 
 @pytest.mark.parametrize(
-    ("of", "families", "text"),
+    ("of", "selection", "text"),
     [
-        (verdict(), (), "n is healthy."),
+        (verdict(), "", "n is healthy."),
         (
             verdict(informational=(PROGRAMS,)),
-            (),
+            "",
             "n is healthy. 4 lines of application errors are in the kernel log.",
         ),
         (
             verdict(informational=(failed_program(evidence(pid=1)),)),
-            (),
+            "",
             "n is healthy. 1 line of application errors is in the kernel log.",
         ),
         (
             verdict(informational=(failed_program(Evidence("nvml", "Xid 31", NOON)),)),
-            (),
+            "",
             "n is healthy. 1 event of application errors is known.",
         ),
-        (verdict(informational=(finding(health=Health.OK, action=Action.NONE),)), (), "n is healthy."),
-        (verdict(), ("gpu-xid", "nvlink"), "n passed the checks of gpu-xid, nvlink."),
+        (verdict(informational=(finding(health=Health.OK, action=Action.NONE),)), "", "n is healthy."),
+        (verdict(), "the checks of gpu-xid, nvlink", "n passed the checks of gpu-xid, nvlink."),
         (
             verdict(read_failures=(UNREAD,)),
-            (),
+            "",
             "no fault was found on n, but not all of it could be read. Not read: nvml.",
         ),
-        (verdict(fault(Health.WARNING)), (), "n can take work. Broken: the node. Reboot the node."),
+        (verdict(fault(Health.WARNING)), "", "n can take work. Broken: the node. Reboot the node."),
         (
             verdict(fault(Health.SUSPECT)),
-            (),
+            "",
             "n should take no work that spans nodes. Broken: the node. Reboot the node.",
         ),
         (
             verdict(fault(Health.FATAL), informational=(PROGRAMS,), read_failures=(UNREAD,)),
-            (),
+            "",
             "n should take no work. Broken: the node. Reboot the node. Not read: nvml.",
         ),
-        (verdict(evaluated=0), (), "the health of n is unknown, no check could be evaluated."),
+        (verdict(evaluated=0), "", "the health of n is unknown, no check could be evaluated."),
     ],
 )
-def test_the_conclusion_of_every_state(of: Verdict, families: tuple[str, ...], text: str) -> None:
-    assert conclusion("n", of, families=families) == text
+def test_the_conclusion_of_every_state(of: Verdict, selection: str, text: str) -> None:
+    assert conclusion("n", of, selection=selection) == text
 
 
 def test_an_unknown_state_has_its_reason() -> None:
