@@ -29,10 +29,7 @@ def significant_domains(
             lowest = members.parent(lowest)
         candidate, above = affected.candidate(lowest), members.parent(lowest)
         while candidate is None and above:
-            # Without an affected part, votes that are everywhere may look like those of a parent.
-            candidate, above = affected.candidate(above), members.parent(above)
-            if candidate is not None and not votes.is_concentrated(candidate, now):
-                candidate = None
+            candidate, above = affected.concentrated_candidate(above), members.parent(above)
         if candidate is None:
             continue
         while above and (wider := affected.candidate(above)) is not None:
@@ -54,6 +51,7 @@ class _AffectedDomains:
         self._members = members
         self._now = now
         self._candidates: dict[str, Candidate | None] = {}
+        self._is_concentrated: dict[str, bool] = {}
 
     def candidate(self, domain: str) -> Candidate | None:
         """Return the candidate of a domain; None if the domain is not affected as a whole."""
@@ -64,6 +62,17 @@ class _AffectedDomains:
             clear = (candidate for candidate in evaluated if not self._votes.is_weak(candidate))
             self._candidates[domain] = next(clear, evaluated[-1] if evaluated else None)
         return self._candidates[domain]
+
+    def concentrated_candidate(self, domain: str) -> Candidate | None:
+        """Return the candidate of a domain that has more of the fleet's votes than its part of the nodes
+        explains: without an affected part, votes that are everywhere may look like those of a parent.
+        """
+        candidate = self.candidate(domain)
+        if candidate is None:
+            return None
+        if domain not in self._is_concentrated:
+            self._is_concentrated[domain] = self._votes.is_concentrated(candidate, self._now)
+        return candidate if self._is_concentrated[domain] else None
 
     def _evaluated(self, domain: str) -> Iterator[Candidate]:
         """Yield the candidate of a domain for each window in which it is affected."""
