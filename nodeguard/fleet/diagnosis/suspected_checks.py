@@ -96,6 +96,7 @@ def _unexplained(
     largest = MAX_FLEET_SHARE * (len(members) - len(excluded))
     for unexplained in firings.unexplained(excluded, count, before, now):
         parents = _largest_parents(unexplained.nodes, topologies, largest, members)
+        # Without a parent: all may be misplaced nodes of domains that are excluded.
         if not any(has_one_cause(unexplained, nodes, excluded) for nodes in (frozenset[str](), *parents)):
             return unexplained
     return None
@@ -158,7 +159,7 @@ def _are_concentrated(
     return significance(inside, len(nodes), len(places) / len(members)) >= rule.significance_exponent
 
 
-# The share of nodes that may have the label of another place.
+# The share of nodes that may have the label of another place: assumed.
 _MISPLACED = 0.2
 
 # Domains that fail at the same time: more of them are found when they have become significant.
