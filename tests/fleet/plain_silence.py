@@ -30,8 +30,12 @@ def silence(
     }
     unexplained = [uid for uid in stale if explaining.isdisjoint(placements[uid].domains)]
     down = sum(1 for uid in unexplained if uid in long_stale or not placements[uid].ready)
+    # A node without any report may have been stale before.
+    maybe_down = sum(
+        1 for uid in unexplained if uid in long_stale or not placements[uid].ready or uid not in last_reports
+    )
     size, reason = len(placements), ""
-    explained_by_nodes = down if down <= max(3, freeze * size) and down < size / 2 else 0
+    explained_by_nodes = down if maybe_down <= max(3, freeze * size) and maybe_down < size / 2 else 0
     if len(unexplained) - explained_by_nodes > max(1, freeze * size):
         rest = "them" if len(unexplained) == len(stale) else f"{len(unexplained)} of them"
         reason = (

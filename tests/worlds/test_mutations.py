@@ -62,7 +62,7 @@ MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
         "accept_message",
         lambda state, *_: (state, Acceptance.ACCEPTED),
     ),
-    "stale agents do not freeze": (SilentNodes, "count_unexplained", lambda *_: Unexplained(0, 0)),
+    "stale agents do not freeze": (SilentNodes, "count_unexplained", lambda *_: Unexplained(0, 0, 0)),
 }
 
 

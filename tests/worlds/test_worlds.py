@@ -133,3 +133,12 @@ def test_a_restart_prefers_the_older_of_two_degraded_domains_though_a_hold_left_
         Step("fault", (0, 1, 2), "gpu-warm"),
     )
     assert run_world(History(24, 6, 5.0, ("marks of domains",), (), steps)).taints() == set()
+
+
+def test_a_restart_does_not_end_a_freeze_by_agents_that_were_stale_for_long() -> None:
+    steps = (
+        Step("silent", (49, 50), "", 2_000.0),
+        Step("silent", (32, 33, 52, 53, 54), "with its kubelet"),
+        Step("fault", (14,), "port-flap"),
+    )
+    assert run_world(History(60, 4, 900.0, (), (), steps)).taints() == set()

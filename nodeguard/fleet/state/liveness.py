@@ -118,7 +118,8 @@ class AgentLiveness:
             return self._latest[1]
         if self._stale is None:
             self._stale = frozenset(self._silent.nodes)
-        expected, unexplained, frozen = len(self._placements), self._silent.count_unexplained(size), ""
+        unexplained = self._silent.count_unexplained(size, self._never)
+        expected, frozen = len(self._placements), ""
         if _is_cut_off(unexplained, expected, freeze):
             rest = "them" if unexplained.count == len(self._stale) else f"{unexplained.count} of them"
             frozen = (
@@ -191,9 +192,11 @@ def _is_cut_off(unexplained: Unexplained, expected: int, freeze: float) -> bool:
     the fleet. freeze: see model.policy.StalePolicy.
 
     A Node that is not ready explains its stale agent: its kubelet has stopped, too. So does an agent that has
-    been stale for long. Where there are many of them, the network may be the cause.
+    been stale for long. Where there are many of them, the network may be the cause. An agent without a report
+    since the start may have been stale for long: it counts to the many, and explains nothing yet.
     """
-    is_few = unexplained.down <= max(_FEW_DOWN, freeze * expected) and 2 * unexplained.down < expected
+    maybe_down = unexplained.maybe_down
+    is_few = maybe_down <= max(_FEW_DOWN, freeze * expected) and 2 * maybe_down < expected
     count = unexplained.count - (unexplained.down if is_few else 0)
     # One silent agent is no sign that this aggregator is cut off, in a fleet of any size.
     return count > max(1.0, freeze * expected)

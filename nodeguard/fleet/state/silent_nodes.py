@@ -6,7 +6,7 @@ The cost follows the changes: a fleet of which all agents are silent costs no mo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from msgspec import Struct
 
@@ -16,10 +16,13 @@ _SILENT = 0.8
 
 
 class Unexplained(Struct, frozen=True):
-    """How many stale agents no domain explains. down: of those, the number on nodes that are down."""
+    """How many stale agents no domain explains. down: of those, the number on nodes that are down.
+    maybe_down: the same with the nodes without a report since the start: they may have been down for long.
+    """
 
     count: int
     down: int
+    maybe_down: int
 
 
 class SilentNodes:
@@ -69,9 +72,9 @@ class SilentNodes:
         """Record that domains have another number of nodes."""
         self._changed.update(domain for domain in domains if domain in self._members)
 
-    def count_unexplained(self, size: Callable[[str], int]) -> Unexplained:
+    def count_unexplained(self, size: Callable[[str], int], unreported: Set[str]) -> Unexplained:
         """Return how many of the nodes are in no domain that explains it. size: returns the number of nodes
-        of a domain.
+        of a domain. unreported: nodes without any report since the start.
         """
         for domain in self._changed:
             count, nodes = len(self._members[domain]), size(domain)
@@ -83,7 +86,8 @@ class SilentNodes:
             if not count:
                 del self._members[domain]
         self._changed.clear()
-        return Unexplained(len(self.unexplained), len(self.down))
+        maybe_down = self.down | (self.unexplained & unreported)
+        return Unexplained(len(self.unexplained), len(self.down), len(maybe_down))
 
     def _examine(self, uid: str) -> None:
         if self._explaining.isdisjoint(self._domains[uid]):
