@@ -34,6 +34,7 @@ MANIFESTS = {
     "network-policy.yaml": "network-policy.yaml",
     "policy.yaml": "policy.yaml",
     "rbac.yaml": "rbac.yaml",
+    "roles.yaml": "roles.yaml",
 }
 
 # The values that differ from the defaults: manifests include the namespace, and the optional `fill`.

@@ -96,6 +96,7 @@ VALUES: dict[str, Mapping[str, Any]] = {
         "crd": {"install": False},
         "networkPolicy": {"enabled": False},
         "admissionPolicy": {"enabled": False},
+        "roles": {"viewer": {"enabled": False}, "operator": {"enabled": False}, "admin": {"enabled": True}},
         "uninstall": {"removeMarks": False, "timeoutSeconds": 600},
     },
 }
