@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -36,7 +36,6 @@ class DegradedDomains:
         self._recurrence = recurrence
         self._evidence = evidence
         self._recovery = DomainRecovery(rule, votes, evidence)
-        self._have_moved = True  # nodes, to other domains, since the last evaluation
 
     def take_over(self, other: DegradedDomains) -> None:
         """Continue with the degraded domains of another diagnosis."""
@@ -66,58 +65,34 @@ class DegradedDomains:
         of_topology = (name for name, votes in classes.items() if degraded.topology in votes.vote_rules)
         return replace(degraded, fault_classes=present or tuple(of_topology))
 
-    def update_node(self, uid: str, paths: Collection[str]) -> None:
-        """Update the evidence against degraded domains, for a node with other domains. paths: its domains."""
-        for domain, degraded in list(self.degraded.items()):
-            if any(is_within(path, domain) for path in paths):
-                voters = degraded.voters
-            else:
-                voters = tuple(voter for voter in degraded.voters if voter != uid)
-            self.degraded[domain] = replace(degraded, voters=voters, size=self._size(domain, voters))
-
-    def remove_node(self, uid: str) -> None:
-        """Remove a Node that no longer exists."""
-        self.update_node(uid, ())
-        for domain, degraded in self.degraded.items():
-            left, moved = _without(degraded.left, uid), _without(degraded.moved, uid)
-            self.degraded[domain] = replace(degraded, left=left, moved=moved)
-
-    def record_move(self, uid: str, left: Set[str], joined: Set[str]) -> None:
-        """Record that a node, also one that may not vote, has other domains. It is still a node of a degraded
-        domain that it left while it shows the fault: new labels repair nothing.
-        """
-        self._have_moved = True
-        for domain in left & self.degraded.keys():
-            degraded = self.degraded[domain]
-            voters = _without(degraded.voters, uid)
-            self.degraded[domain] = replace(
-                degraded,
-                voters=voters,
-                size=self._size(domain, voters),
-                left=(*_without(degraded.left, uid), uid),
-                moved=(*_without(degraded.moved, uid), uid),
-            )
-        for domain in joined & self.degraded.keys():
-            degraded = self.degraded[domain]
-            faulty = {*degraded.voters, uid} if uid in degraded.moved else degraded.voters
-            self.degraded[domain] = replace(
-                degraded,
-                voters=tuple(sorted(faulty)),
-                left=_without(degraded.left, uid),
-                moved=_without(degraded.moved, uid),
-            )
-
-    def follow_moves(self, now: float) -> None:
-        """Update which nodes that left a degraded domain still show its fault, and rename the domains that
-        most nodes have left.
+    def follow_moves(self, moves: Mapping[str, Collection[str]], now: float) -> None:
+        """Update the degraded domains for nodes with other domains, also those that may not vote, and rename
+        the domains that most nodes have left. moves: the earlier domains, by uid.
         """
         for domain, degraded in list(self.degraded.items()):
-            if degraded.moved:
-                moved = self._recovery.faulty_moved_nodes(degraded, now)
-                self.degraded[domain] = replace(degraded, moved=moved)
-            if degraded.left and self._have_moved:
+            followed = self._with_moves(degraded, moves) if moves else degraded
+            moved = self._recovery.faulty_moved_nodes(followed, now) if followed.moved else ()
+            self.degraded[domain] = replace(followed, moved=moved)
+            if followed.left and moves:
                 self._rename(self.degraded[domain])
-        self._have_moved = False
+
+    def _with_moves(self, degraded: DegradedDomain, moves: Mapping[str, Collection[str]]) -> DegradedDomain:
+        """Return a degraded domain after nodes moved. One that left it is a node of it while it shows the
+        fault: new labels repair nothing.
+        """
+        members = self._evidence.members
+        nodes = members.nodes(degraded.domain)
+        gone = {uid for uid in moves if not members.paths(uid)}
+        left = {uid for uid, before in moves.items() if degraded.domain in before} - nodes - gone
+        here = {uid for uid in moves if uid in nodes}
+        voters = {*degraded.voters, *(here & {*degraded.moved})} - left - gone
+        return replace(
+            degraded,
+            voters=tuple(sorted(voters)),
+            size=self._size(degraded.domain, voters),
+            left=tuple(sorted({*degraded.left, *left} - here - gone)),
+            moved=tuple(sorted({*degraded.moved, *left} - here - gone)),
+        )
 
     def _rename(self, degraded: DegradedDomain) -> None:
         """Rename a degraded domain that most nodes have left. Its new path is the lowest domain that most of
@@ -320,7 +295,3 @@ class DegradedDomains:
         """Return a name that no other degraded domain has."""
         is_taken = any(degraded.name == name for degraded in self.degraded.values())
         return f"{name} {fault_class}" if is_taken else name
-
-
-def _without(uids: tuple[str, ...], uid: str) -> tuple[str, ...]:
-    return tuple(other for other in uids if other != uid)

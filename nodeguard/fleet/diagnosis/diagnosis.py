@@ -50,6 +50,8 @@ class Diagnosis:
         self.degraded_domains: Mapping[str, DegradedDomain] = self._domains.degraded
         self.suppressed_checks: Mapping[str, SuppressedCheck] = self.checks.suppressed
         self._evaluated: float | None = None
+        # The domains that nodes with others now had at the latest evaluation, by uid.
+        self._moves: dict[str, tuple[str, ...]] = {}
 
     @property
     def bad_starts(self) -> Mapping[str, BadJobStart]:
@@ -60,20 +62,11 @@ class Diagnosis:
         """Set the domains of a node that may vote; without any, it may not."""
         before = self.members.paths(uid)
         if self.voting.set_domains(uid, paths):
-            self._domains.update_node(uid, self.members.paths(uid) or before)
+            self.record_move(uid, before)
 
-    def record_move(self, uid: str, before: Iterable[str], after: Iterable[str]) -> None:
-        """Record that a node, also one that may not vote, has other domains than before."""
-        left, joined = frozenset(before), frozenset(after)
-        if left != joined:
-            self._domains.record_move(uid, left - joined, joined - left)
-            self.checks.record_move(uid, left - joined)
-
-    def remove_node(self, uid: str) -> None:
-        """Remove a Node that no longer exists."""
-        self.voting.remove_node(uid)
-        self._domains.remove_node(uid)
-        self.checks.remove_node(uid)
+    def record_move(self, uid: str, before: tuple[str, ...]) -> None:
+        """Record that a node, also one that may not vote, has other domains than before, or is gone."""
+        self._moves.setdefault(uid, before)
 
     def vote(
         self, uid: str, check: str, topologies: Iterable[str], at: float, *, observed: bool = True
@@ -168,11 +161,11 @@ class Diagnosis:
         """Evaluate the votes. now: seconds of the clock. Returns whether the diagnosis has changed."""
         self.voting.begin(now)
         due = self.next_evaluation()
-        if not self.voting.changed_checks and (due is None or now < due):
+        if not (self.voting.changed_checks or self._moves) and (due is None or now < due):
             return False
         before = dict(self.degraded_domains), dict(self.suppressed_checks), self.bad_starts
         self.voting.forget(self.suppressed_checks, now)
-        self._domains.follow_moves(now)
+        self._follow_moves(now)
         if self.jobs.update(self.degraded_domains.values(), now):
             self._candidates.choose_again()
             self._clear_explained(now)
@@ -191,6 +184,12 @@ class Diagnosis:
             self._candidates.choose_again()
         self._evaluated = now
         return before != (self.degraded_domains, self.suppressed_checks, self.bad_starts)
+
+    def _follow_moves(self, now: float) -> None:
+        """Follow the nodes that have other domains since the latest evaluation."""
+        self._domains.follow_moves(self._moves, now)
+        self.checks.follow_moves(self._moves)
+        self._moves.clear()
 
     def _explained(self, fault_class: str) -> set[str]:
         """Return the nodes of which a degraded domain or the start of a job explains the votes."""

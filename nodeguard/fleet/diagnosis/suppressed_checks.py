@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -85,19 +85,21 @@ class SuppressedChecks:
         if check in self._remaining:
             self._remaining[check].discard(uid)
 
-    def record_move(self, uid: str, left: Set[str]) -> None:
-        """Record that a node left some domains. A check that is suppressed on a version stays suppressed on a
-        node that gets another version while the check fires there.
+    def follow_moves(self, moves: Mapping[str, Collection[str]]) -> None:
+        """Follow the nodes that have other domains. A check that is suppressed on a version stays suppressed
+        on a node that gets another version while the check fires there. moves: the earlier domains, by uid.
         """
-        shown = self._evidence.shown_checks(uid)
         for check, suppressed in self.suppressed.items():
-            if suppressed.domain in left and not suppressed.recovered and check in shown:
-                self._remaining.setdefault(check, set()).add(uid)
-
-    def remove_node(self, uid: str) -> None:
-        """Remove a Node that no longer exists."""
-        for nodes in self._remaining.values():
-            nodes.discard(uid)
+            left = {
+                uid
+                for uid, before in moves.items()
+                if suppressed.domain in before and check in self._evidence.shown_checks(uid)
+            }
+            if left and not suppressed.recovered:
+                self._remaining.setdefault(check, set()).update(left)
+            if check in self._remaining:
+                gone = {uid for uid in moves if not self._evidence.members.paths(uid)}
+                self._remaining[check] -= gone
 
     def restore(self, restored: SuppressedCheck) -> None:
         """Restore a check that was suppressed before this start, without its nodes."""

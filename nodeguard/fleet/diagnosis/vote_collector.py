@@ -80,8 +80,9 @@ class VoteCollector:
         self.evidence.stopped.touch(uid)
         placement = self._state.placements.get(uid)
         if placement is None:
+            self.diagnosis.record_move(uid, self.domain_members.paths(uid))
             self.domain_members.remove(uid)
-            self.diagnosis.remove_node(uid)
+            self.diagnosis.voting.remove_node(uid)
             return
         paths = tuple(path.removeprefix(DOMAIN) for path in placement.domains)
         has_data = (
@@ -97,7 +98,7 @@ class VoteCollector:
         versions = report.versions if report is not None else ()
         before = self.domain_members.paths(uid)
         if self.domain_members.set_domains(uid, (*paths, *versions)):
-            self.diagnosis.record_move(uid, before, self.domain_members.paths(uid))
+            self.diagnosis.record_move(uid, before)
         for finding in report.findings if report is not None else ():
             warns = finding.health == Health.WARNING
             self.diagnosis.voting.add_check(finding.check, finding.topologies, warns=warns)

@@ -32,6 +32,7 @@ class Voters:
         self.now = 1_000_000.0
         self.confirmed: set[str] = set()
         self.versions: dict[str, str] = {}
+        self.members = DomainMembers()
         self.diagnosis = Diagnosis(rule or diagnosis_policy(), self)
         self.nodes = [
             f"{pod}-{leaf}-{node}" for pod in range(pods) for leaf in range(LEAVES) for node in range(NODES)
@@ -48,16 +49,22 @@ class Voters:
         all_versions = {"agent": "1", "driver": "580", **versions}
         domains = [f"{topology}/{version}" for topology, version in all_versions.items()]
         self.diagnosis.voting.record_versions(uid, domains, self.now)
-        self.diagnosis.set_domains(
+        self.move(
             uid,
-            (
-                f"fabric/p{pod}/l{leaf}",
-                f"rack/row{number // 64}/{rack}",
-                f"power/feed{(number + 64) // 128}/{rack}",
-                f"nvlink/n{number // 16}",
-                *domains,
-            ),
+            f"fabric/p{pod}/l{leaf}",
+            f"rack/row{number // 64}/{rack}",
+            f"power/feed{(number + 64) // 128}/{rack}",
+            f"nvlink/n{number // 16}",
+            *domains,
         )
+
+    def move(self, uid: str, *paths: str) -> None:
+        """Set the domains of a node; without any, it is removed."""
+        self.diagnosis.record_move(uid, self.members.paths(uid))
+        self.members.set_domains(uid, paths)
+        self.diagnosis.set_domains(uid, paths)
+        if not paths:
+            self.diagnosis.voting.remove_node(uid)
 
     def is_confirmed(self, uid: str, _check: str) -> bool:
         return uid in self.confirmed
@@ -73,10 +80,6 @@ class Voters:
 
     def nodes_showing(self, _check: str) -> dict[str, float]:
         return {}
-
-    @property
-    def members(self) -> DomainMembers:
-        return self.diagnosis.members
 
     def onsets(self, degraded: DegradedDomain, votes: VoteIndex) -> dict[str, float]:
         return {

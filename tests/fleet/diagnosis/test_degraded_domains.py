@@ -216,23 +216,26 @@ def test_the_evidence_counts_the_nodes_that_still_exist() -> None:
     voters.show(leaf[:14])
     voters.after(20.0)
     assert evidence(voters) == "fabric/p1/l3: 14 of 16 nodes"
-    voters.diagnosis.remove_node(leaf[0])
+    voters.move(leaf[0])
+    voters.look()
     assert evidence(voters) == "fabric/p1/l3: 13 of 15 nodes"
-    voters.diagnosis.remove_node(leaf[15])
-    voters.after(20.0)
+    voters.move(leaf[15])
+    voters.look()
     assert evidence(voters) == "fabric/p1/l3: 13 of 14 nodes"
     for uid in leaf:
-        voters.diagnosis.remove_node(uid)
+        voters.move(uid)
+    voters.look()
     assert evidence(voters) == "fabric/p1/l3: the nodes that"
 
 
-def test_a_cordoned_voter_counts_in_the_evidence_and_a_moved_one_does_not() -> None:
+def test_a_cordoned_voter_counts_in_the_evidence_and_a_healthy_one_that_moved_does_not() -> None:
     voters = Voters()
     leaf = voters.leaf(1, 3)
     voters.show(leaf)
     voters.after(20.0)
     voters.diagnosis.set_domains(leaf[0], ())
-    voters.diagnosis.set_domains(leaf[1], ("fabric/p1/l4",))
+    voters.over(leaf[1:2])
+    voters.move(leaf[1], "fabric/p1/l4")
     voters.show(leaf[2:4], "port-link-downed")
     voters.after(20.0)
     assert evidence(voters) == "fabric/p1/l3: 15 of 15 nodes"
@@ -246,7 +249,7 @@ def test_a_candidate_with_nodes_that_no_longer_exist_is_not_degraded() -> None:
     voters.after(3.0)
     voters.show([second], "port-link-downed", every=11.0)
     for uid in leaf[:2]:
-        voters.diagnosis.remove_node(uid)
+        voters.move(uid)
     voters.after(1.5)
     # All candidates are evaluated again later; the clock of this one has run out.
     voters.show([third], "port-link-downed")

@@ -78,7 +78,7 @@ def test_a_row_is_degraded_after_most_of_its_racks_are(racks: int, degraded: lis
     fleet = Voters()
     first, second, *others = (fleet.nodes[start : start + 8] for start in range(0, 64, 8))
     for uid in [uid for rack in others[racks - 2 :] for uid in rack]:
-        fleet.diagnosis.set_domains(uid, ())
+        fleet.move(uid)
     for rack in (first, second[:5]):
         fleet.show(rack, "gpu-thermal-slowdown")
         fleet.after(60.0)
@@ -312,7 +312,7 @@ def test_a_tie_of_domains_goes_to_the_topology_that_the_class_lists_first() -> N
     fleet = Voters()
     for number, uid in enumerate(fleet.leaf(1, 3)):
         paths = (f"fabric/p1/l{3 + number // 8 * 20}", f"power/feed1/r{number // 8}x")
-        fleet.diagnosis.set_domains(uid, paths)
+        fleet.move(uid, *paths)
     fleet.show(fleet.leaf(1, 3, 8), STALE_CHECK)
     fleet.after(30.0)
     assert fleet.degraded == ["power/feed1/r0x"]
