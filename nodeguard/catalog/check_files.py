@@ -17,6 +17,7 @@ from nodeguard.catalog.conditions import ConditionParser
 from nodeguard.catalog.fault_classes import require_matching_checks, require_unique_classes
 from nodeguard.config.amounts import decode_amounts
 from nodeguard.config.errors import ConfigError, FieldPath
+from nodeguard.config.file_version import require_version
 from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert, load_yaml
 from nodeguard.model.check import Check, Compare, EventOccurred
 from nodeguard.model.diagnosis import FaultClass
@@ -67,6 +68,7 @@ def check_file_errors(path: Path | Traversable, signals: Mapping[str, Signal]) -
 
 
 def _parse_check_file(document: YamlDocument, signals: Mapping[str, Signal]) -> CheckFile:
+    require_version(document)
     schema = convert(document, CheckFileSchema, decode=decode_amounts)
     parser = ConditionParser(document, signals)
     applies = _applies(schema, parser)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from nodeguard.config.file_version import FileVersion
 from nodeguard.model.amounts import Window
 from nodeguard.model.check import ClearSign, EvidenceKind
 from nodeguard.model.diagnosis import FaultClass
@@ -95,11 +96,13 @@ class CheckSchema(Struct, forbid_unknown_fields=True):
 class CheckFileSchema(Struct, forbid_unknown_fields=True):
     """One file of checks.
 
-    hardware: kinds of target; the family does not apply to a node without any of them. applies_when:
-    condition that a target meets if the family applies to it. In a site's file, a check replaces the built-in
-    one with the same id, a fault class the one with the same name, and `disable` lists the ids to switch off.
+    version: of the check language. hardware: kinds of target; the family does not apply to a node without any
+    of them. applies_when: condition that a target meets if the family applies to it. In a site's file, a
+    check replaces the built-in one with the same id, a fault class the one with the same name, and `disable`
+    lists the ids to switch off.
     """
 
+    version: FileVersion = 1
     family: Identifier | UnsetType = UNSET
     description: Sentence | UnsetType = UNSET
     hardware: list[TargetKind] = []

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 DIGEST = f"sha256:{'a' * 64}"
 PAGE = (ROOT / "docs" / "tasks" / "write-a-check.md").read_text()
-[SITE_CHECK] = re.findall(r"```yaml\n(family: .*?)```", PAGE, re.DOTALL)
+[SITE_CHECK] = re.findall(r"```yaml\n(version: 1\nfamily: .*?)```", PAGE, re.DOTALL)
 
 # Sets of values that together use every value of the chart.
 VALUES: dict[str, Mapping[str, Any]] = {

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
+from nodeguard.config.file_version import FileVersion, require_version
 from nodeguard.config.regular_file import read_regular_file
 from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
 from nodeguard.executors.owners import NodeOwners, OwnedNodes
@@ -61,10 +62,11 @@ class MarkWebhookSpec(ReceiverSpec, frozen=True, forbid_unknown_fields=True, ren
 
 
 class NotificationSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The notification file. webhooks: receive incidents. markWebhooks: receive the marks of nodes.
-    spoolDirectory: where unsent notifications survive a restart.
+    """The notification file. version: of the file; another one is refused. webhooks: receive incidents.
+    markWebhooks: receive the marks of nodes. spoolDirectory: where unsent notifications survive a restart.
     """
 
+    version: FileVersion = 1
     webhooks: Annotated[tuple[WebhookSpec, ...], Meta(max_length=20)] = ()
     mark_webhooks: Annotated[tuple[MarkWebhookSpec, ...], Meta(max_length=20)] = ()
     spool_directory: _FileName | None = None
@@ -113,6 +115,7 @@ def read_notifications(path: Path, *, standalone: bool = False) -> NotificationS
     whether they are for the standalone mode, in which nodes have no labels, and one webhook owns all or none.
     """
     document = load_yaml(path)
+    require_version(document)
     spec = convert(document, NotificationSpec)
     if not (spec.webhooks or spec.mark_webhooks):
         raise document.error((), "it has no receiver", "add one to webhooks or markWebhooks")

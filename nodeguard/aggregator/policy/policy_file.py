@@ -14,6 +14,7 @@ from nodeguard.aggregator.policy.schema import PolicySpec
 from nodeguard.aggregator.policy.validation import validate_labels, validate_policy
 from nodeguard.config.amounts import decode_amounts
 from nodeguard.config.errors import ConfigError
+from nodeguard.config.file_version import require_version
 from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert, load_yaml
 from nodeguard.model.diagnosis import DiagnosisPolicy, DiagnosisSettings, FaultClass, FaultClassChange
 from nodeguard.model.finding import Health
@@ -52,6 +53,7 @@ def policy_errors(path: Path, fault_classes: Iterable[FaultClass]) -> list[Confi
 
 
 def _parse_policy(document: YamlDocument, fault_classes: Iterable[FaultClass]) -> Policy:
+    require_version(document)
     validate_labels(document)
     spec = convert(document, PolicySpec, decode=decode_amounts)
     validate_policy(document, spec)

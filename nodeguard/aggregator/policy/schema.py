@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from nodeguard.config.amounts import write_amounts
+from nodeguard.config.file_version import FileVersion
 from nodeguard.model.amounts import END
 from nodeguard.model.diagnosis import DiagnosisSettings
 from nodeguard.model.policy import NodePattern, PolicyFields
@@ -60,10 +61,11 @@ NodeLocationsSpec = TableFile | Annotated[tuple[NodeLocationSpec, ...], Meta(max
 class PolicySpec(PolicyFields, frozen=True):
     """The policy of nodeguard's aggregator: what it may mark, how much, and when marks are released.
 
-    defaultMode: for checks without a matching rule in `modeRules`. nodeLocations: the file of a table, or
-    rows. pause: set no new marks.
+    version: of the file; another one is refused. defaultMode: for checks without a matching rule in
+    `modeRules`. nodeLocations: the file of a table, or rows. pause: set no new marks.
     """
 
+    version: FileVersion = 1
     topologies: TopologiesSpec = TopologiesSpec()
     locations: NodeLocationsSpec = field(name="nodeLocations", default=())
     diagnosis: DiagnosisSettings = DiagnosisSettings()
