@@ -56,44 +56,60 @@ def list_incidents(
 
     states: which; all unresolved ones where empty. node: name of the node; of all nodes where empty.
     """
-    selected = states or frozenset(IncidentState) - {IncidentState.RESOLVED}
-    uid = planner.state.uid(node) if node else ""
-    incidents = [
-        incident
-        for incident in (_of_node(planner, uid) if node else all_incidents(planner))
-        # An incident that belongs to a domain is reported under the domain.
-        if incident.state in selected and (node or states or not incident.parent)
-    ]
-    incidents.sort(key=lambda incident: _rank(incident, service))
+    incidents = select_incidents(planner, service, states, node)
     summaries = tuple(
         summarize_incident(planner, incident, service, now) for incident in incidents[:MAX_INCIDENTS]
     )
     return IncidentList(VERSION, rfc3339(now.wall), summaries, len(incidents) - len(summaries))
 
 
+def select_incidents(
+    planner: Planner,
+    service: ServiceState,
+    states: Collection[IncidentState] = (),
+    node: str = "",
+    check: str = "",
+) -> list[Incident]:
+    """Return incidents, worst first. states, node: as of list_incidents. check: the cause, any if empty."""
+    selected = states or frozenset(IncidentState) - {IncidentState.RESOLVED}
+    uid = planner.state.uid(node) if node else ""
+    incidents = [
+        incident
+        for incident in (_of_node(planner, uid) if node else all_incidents(planner))
+        # An incident that belongs to a domain is reported under the domain.
+        if incident.state in selected
+        and (node or states or not incident.parent)
+        and (not check or incident.cause == check)
+    ]
+    return sorted(incidents, key=lambda incident: _rank(incident, service))
+
+
 def worst_incidents(
     planner: Planner, service: ServiceState, now: Instant, limit: int
 ) -> tuple[tuple[IncidentSummary, ...], int]:
-    """Return the worst incidents, and the number of further ones: of those with the same check and health
-    only the worst, and those of injected faults apart.
+    """Return the worst unresolved incidents in groups, and the number of further groups."""
+    groups = group_incidents(planner, service, now, select_incidents(planner, service))
+    return groups[:limit], max(0, len(groups) - limit)
+
+
+def group_incidents(
+    planner: Planner, service: ServiceState, now: Instant, incidents: Iterable[Incident]
+) -> tuple[IncidentSummary, ...]:
+    """Return incidents in groups, the worst first: of those with the same check and health only the worst,
+    and those of injected faults apart. incidents: worst first.
     """
-    incidents = sorted(
-        (incident for incident in all_incidents(planner) if incident.is_open and not incident.parent),
-        key=lambda incident: _rank(incident, service),
-    )
     kinds: dict[_Kind, list[Incident]] = {}
     for incident in incidents:
         kinds.setdefault(_kind(incident), []).append(incident)
     worst = sorted(kinds, key=lambda kind: (*_rank(kinds[kind][0], service)[:4], -len(kinds[kind])))
-    shown = tuple(
+    return tuple(
         replace(
             summarize_incident(planner, kinds[kind][0], service, now),
             similar=len(kinds[kind]) - 1,
             groups=_state_groups(planner, kinds[kind]) if len(kinds[kind]) > 1 else (),
         )
-        for kind in worst[:limit]
+        for kind in worst
     )
-    return shown, max(0, len(worst) - limit)
 
 
 def _state_groups(planner: Planner, incidents: Sequence[Incident]) -> tuple[StateGroup, ...]:

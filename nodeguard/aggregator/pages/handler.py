@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
@@ -55,6 +56,9 @@ _SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+# Numbers of pages of a list.
+_PAGE_NUMBER = re.compile("[1-9][0-9]{0,3}")
 
 # Bytes from which a response is compressed.
 _COMPRESSED = 2048
@@ -131,7 +135,9 @@ class StatusPages:
             case "", "":
                 return fleet_page(fleet, query.get("by", ""))
             case "incidents", "":
-                return incidents_page(fleet, query.get("check", ""), query.get("state", ""))
+                return incidents_page(
+                    fleet, query.get("check", ""), query.get("state", ""), _page_number(query.get("page", ""))
+                )
             case "incidents", _:
                 return incident_page(fleet, name)
             case "nodes", _ if uid := self._context.planner.state.uid(name):
@@ -200,6 +206,11 @@ async def _write(response: web.StreamResponse, text: str) -> None:
             await response.write(text.encode())
     except TimeoutError:
         raise ConnectionResetError("the client does not read") from None
+
+
+def _page_number(text: str) -> int:
+    """Return the number of a page of a list; 1 for a text that is none."""
+    return int(text) if _PAGE_NUMBER.fullmatch(text) else 1
 
 
 def _missing_view() -> PageContent:

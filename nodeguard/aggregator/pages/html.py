@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from nodeguard.model.printable import printable
 
@@ -58,9 +58,13 @@ def check_path(check: str) -> str:
     return f"/checks/{quote(check, safe='')}"
 
 
-def check_incidents_path(check: str) -> str:
-    """Return the path of the incidents of a check, or of a domain's fault class."""
-    return f"/incidents?check={quote(check, safe='')}"
+def incidents_path(check: str = "", state: str = "", page: int = 1) -> str:
+    """Return the path of a page of incidents: of a check, or of a domain's fault class, and in a state. Empty
+    for all.
+    """
+    query = {"check": check, "state": state, "page": str(page) if page > 1 else ""}
+    words = urlencode({name: value for name, value in query.items() if value}, quote_via=quote, safe="")
+    return f"/incidents?{words}" if words else "/incidents"
 
 
 def domain_path(domain: str) -> str:

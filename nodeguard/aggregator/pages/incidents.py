@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from nodeguard.aggregator.pages.html import (
     EMPTY,
     Html,
-    check_incidents_path,
     check_path,
     domain_path,
     element,
     incident_path,
+    incidents_path,
     join,
     link,
     node_path,
@@ -56,7 +56,7 @@ def incident_table(incidents: Sequence[IncidentSummary], remedies: Mapping[str, 
 
 def _problem(incident: IncidentSummary) -> Html:
     similar = (
-        join((" ", link(check_incidents_path(incident.cause), f"{incident.similar + 1} incidents")))
+        join((" ", link(incidents_path(incident.cause), f"{incident.similar + 1} incidents")))
         if incident.similar
         else EMPTY
     )
@@ -80,7 +80,7 @@ def _location(incident: IncidentSummary) -> Html:
 
 def _group_effect(group: StateGroup, cause: str) -> Html:
     """Return how many nodes are in a state, as a link to their incidents, with links to the first nodes."""
-    path = f"{check_incidents_path(cause)}&state={group.state.slug}"
+    path = incidents_path(cause, group.state.slug)
     state = element("b", link(path, group_text(group)), class_=STYLES[group.state])
     nodes = join(join((link(node_path(name), name), " ")) for name in group.names)
     rest = group.nodes - len(group.names)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from nodeguard.aggregator.pages.fleet_map import map_section
 from nodeguard.aggregator.pages.html import (
     EMPTY,
     Html,
-    check_incidents_path,
     check_path,
     domain_path,
     element,
+    incidents_path,
     join,
     link,
     node_path,
@@ -22,9 +23,16 @@ from nodeguard.aggregator.pages.sections import badge, fields, heading, sections
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.domain import describe_domain, domains_named, list_domains
 from nodeguard.fleet_api.fleet_map import fleet_map, natural_order
-from nodeguard.fleet_api.incident import describe_incident, list_incidents, worst_incidents
+from nodeguard.fleet_api.incident import (
+    describe_incident,
+    group_incidents,
+    select_incidents,
+    summarize_incident,
+    worst_incidents,
+)
 from nodeguard.fleet_api.node import describe_node, known_health
 from nodeguard.fleet_api.schema.domain import DomainSummary
+from nodeguard.fleet_api.schema.status import IncidentSummary
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.check import explanation, explanation_view
@@ -35,12 +43,12 @@ from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.text.status import agents_text, status_view
 from nodeguard.fleet_api.view import Field, Note
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.incident import IncidentState
+from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 
 # Incidents of different checks on the first page, and rows of the lists.
 _WORST = 8
-_INCIDENTS = 200
+_INCIDENTS = 50
 _INCIDENTS_OF_CHECK = 20
 _NODES = 500
 
@@ -100,27 +108,64 @@ def fleet_page(fleet: Fleet, topology: str) -> PageContent:
     return PageContent(view.title, join(content))
 
 
-def incidents_page(fleet: Fleet, check: str, state: str) -> PageContent:
-    """Return the list of unresolved incidents, or of those of a check or in a state, worst first."""
+def incidents_page(fleet: Fleet, check: str, state: str, page: int = 1) -> PageContent:
+    """Return the unresolved incidents, or those in a state, worst first: in groups by check, or each of one
+    check. page: the first is 1.
+    """
     by_slug = {item.slug: item for item in IncidentState}
     states = frozenset({by_slug[state]}) if state in by_slug else frozenset[IncidentState]()
-    listed = list_incidents(fleet.planner, fleet.service, fleet.now, states)
-    incidents = [incident for incident in listed.incidents if not check or incident.cause == check]
-    shown = incidents[:_INCIDENTS]
-    rest = len(incidents) - len(shown) + listed.omitted
-    links = [("unresolved", "/incidents", not states)]
-    links += [(item.phrase, f"/incidents?state={item.slug}", item in states) for item in IncidentState]
-    choices = join(
-        link(path, name, aria_current="true" if current else False) for name, path, current in links
-    )
+    incidents = select_incidents(fleet.planner, fleet.service, states, check=check)
+    shown = slice((page - 1) * _INCIDENTS, page * _INCIDENTS)
+    if check:
+        total, remedies = len(incidents), dict[str, str]()
+        rows = _summaries(fleet, incidents[shown])
+    else:
+        groups = group_incidents(fleet.planner, fleet.service, fleet.now, incidents)
+        total, remedies, rows = len(groups), dict(fleet.remedies), groups[shown]
     title = f"Incidents of check {check}" if check else "Incidents"
+    remedy = fleet.remedies.get(check, "") if incidents else ""
     content = (
         element("h1", title),
-        element("nav", choices, class_="choices", aria_label="State of the incidents"),
-        incident_table(shown, fleet.remedies),
-        element("p", f"and {rest} more: see ", element("code", "nodeguard get incidents")) if rest else EMPTY,
+        _state_choices(fleet, check, states),
+        _advice([(check, remedy)]) if remedy else EMPTY,
+        incident_table(rows, remedies),
+        _pager(shown, total, lambda number: incidents_path(check, state, number)),
     )
     return PageContent(title, element("section", *content))
+
+
+def _summaries(fleet: Fleet, incidents: Sequence[Incident]) -> tuple[IncidentSummary, ...]:
+    return tuple(summarize_incident(fleet.planner, item, fleet.service, fleet.now) for item in incidents)
+
+
+def _state_choices(fleet: Fleet, check: str, states: frozenset[IncidentState]) -> Html:
+    """Return links to the incidents of each state that there are, with their numbers."""
+    unresolved = len(select_incidents(fleet.planner, fleet.service, check=check))
+    every = select_incidents(fleet.planner, fleet.service, frozenset(IncidentState), check=check)
+    counts = Counter(incident.state for incident in every)
+    links = [link(incidents_path(check), f"{unresolved} unresolved", aria_current=not states and "true")]
+    links += [
+        link(
+            incidents_path(check, item.slug),
+            f"{counts[item]} {item.phrase}",
+            aria_current=item in states and "true",
+        )
+        for item in IncidentState
+        if counts[item] or item in states
+    ]
+    return element("nav", *links, class_="choices", aria_label="State of the incidents")
+
+
+def _pager(shown: slice, total: int, path: Callable[[int], str]) -> Html:
+    """Return which rows are shown, and links to the page before and after; empty if all rows are shown."""
+    first, last = shown.start + 1, min(shown.stop, total)
+    if first == 1 and last == total:
+        return EMPTY
+    page = shown.stop // (shown.stop - shown.start)
+    before = link(path(page - 1), "previous", rel="prev") if page > 1 else EMPTY
+    after = link(path(page + 1), "next", rel="next") if last < total else EMPTY
+    rows = f"{first} to {last} of {total}" if first <= last else f"no more than {total}"
+    return element("nav", before, after, f" {rows}", class_="choices", aria_label="Pages of the list")
 
 
 def incident_page(fleet: Fleet, name: str) -> PageContent | None:
@@ -139,21 +184,20 @@ def check_page(fleet: Fleet, name: str) -> PageContent | None:
     if there is none of this name.
     """
     view = explanation_view(fleet.catalogue, name)
-    listed = list_incidents(fleet.planner, fleet.service, fleet.now).incidents
-    incidents = [incident for incident in listed if incident.cause == name]
+    incidents = select_incidents(fleet.planner, fleet.service, check=name) if name else []
     if view is None:
         if not incidents:
             return None
         # The agent has checks of the site that the aggregator does not have.
         text = f"This aggregator does not have the check. Run nodeguard explain {name} on a node that has it."
         view = explanation(name, "", (Note(text),))
-    all_incidents = element("small", link(check_incidents_path(name), "all of them"))
+    all_incidents = element("small", link(incidents_path(name), "all of them"))
     content = (
         sections(view),
         element(
             "section",
             element("h2", "Incidents ", all_incidents),
-            incident_table(incidents[:_INCIDENTS_OF_CHECK], fleet.remedies),
+            incident_table(_summaries(fleet, incidents[:_INCIDENTS_OF_CHECK]), {}),
         ),
     )
     return PageContent(view.title, join(content))

@@ -56,6 +56,8 @@ def fleet() -> Fleet:
         ("/nodes/none", 404, "Not found"),
         ("/incidents", 200, "gpu-lost"),
         ("/incidents?state=marked&check=gpu-lost", 200, "gpu-lost"),
+        ("/incidents?check=gpu-lost&page=1", 200, "gpu-lost"),
+        ("/incidents?check=gpu-lost&page=-1", 200, "gpu-lost"),
         ("/incidents/none", 404, "Not found"),
         ("/checks/gpu-lost", 200, "gpu-lost - "),
         ("/checks/link", 200, "who acts"),

@@ -181,10 +181,37 @@ def test_a_fleet_above_the_limit_shows_faulty_nodes_and_counts_below_a_megabyte(
 def test_incidents_of_a_check_or_a_state_are_listed() -> None:
     shown = text(incidents_page(faulty(), "gpu-lost", ""))
     assert shown.count("fell off the bus") == 6
+    assert shown.count(REMEDIES["gpu-lost"]) == 1
     assert "gpu-ecc" not in shown
     withheld = text(incidents_page(faulty(), "", "withheld"))
     assert withheld.count("fell off the bus") == 1
     assert "gpu-ecc" in text(incidents_page(faulty(), "", "no such state"))
+
+
+def test_incidents_are_in_groups_by_check_with_the_number_in_each_state() -> None:
+    page = incidents_page(faulty(), "", "")
+    shown = text(page)
+    assert "11 unresolved 3 open 1 withheld" in shown
+    assert "gpu-lost 6 incidents" in shown
+    assert "5 quarantined : gpu-h100-0100" in shown
+    assert shown.count("fell off the bus") == 1
+    assert {"/incidents?check=gpu-lost", "/incidents?check=gpu-lost&state=withheld"} <= links(page)
+    of_check = links(incidents_page(faulty(), "gpu-lost", "withheld"))
+    assert {"/incidents?check=gpu-lost", "/incidents?check=gpu-lost&state=marked"} <= of_check
+
+
+def test_incidents_of_a_check_have_50_on_a_page() -> None:
+    fleet = plain_fleet(120)
+    for number in range(110):
+        fleet.report(number, finding(message=f"message {number}."))
+    fleet.carry_out()
+    pages = [incidents_page(inputs(fleet), "gpu-lost", "", number) for number in (1, 2, 3, 4)]
+    assert [text(page).count("message ") for page in pages] == [50, 50, 10, 0]
+    assert "1 to 50 of 110" in text(pages[0])
+    assert "/incidents?check=gpu-lost&page=2" in links(pages[0])
+    assert {"/incidents?check=gpu-lost", "/incidents?check=gpu-lost&page=3"} <= links(pages[1])
+    assert "/incidents?check=gpu-lost&page=4" not in links(pages[2])
+    assert "110 incidents" in text(incidents_page(inputs(fleet), "", ""))
 
 
 def test_the_page_of_an_incident_has_its_reason_and_advice() -> None:
