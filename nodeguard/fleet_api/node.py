@@ -164,15 +164,20 @@ def describe_node(
     )
 
 
+def placements(planner: Planner, of: str = "") -> list[NodePlacement]:
+    """Return every node of the fleet, by name. of: name of the only one; empty for all."""
+    nodes = planner.state.placements.values()
+    return sorted((node for node in nodes if of in {"", node.name}), key=lambda node: node.name)
+
+
 def list_nodes(planner: Planner, now: Instant) -> NodeList:
     """Return every node of the fleet, by name."""
-    placements = sorted(planner.state.placements.values(), key=lambda placement: placement.name)
     marked, stale = frozenset(planner.state.marked_nodes()), planner.state.stale_agents(now).stale
     summaries = (
         _summary(
             planner, placement, stale, now, _marks(planner, placement.uid) if placement.uid in marked else ()
         )
-        for placement in placements
+        for placement in placements(planner)
     )
     return NodeList(VERSION, rfc3339(now.wall), tuple(summaries))
 

@@ -88,13 +88,16 @@ class ReportedPassing(Struct, frozen=True):
 
 
 class ReportedComponent(Struct, frozen=True, omit_defaults=True):
-    """The component in a target; an unknown field is empty. firmware: of a port's adapter."""
+    """The component in a target; an unknown field is empty or None. firmware: of a port's adapter. index: of
+    NVML.
+    """
 
     id: Name = ""
     model: Name = ""
     serial: Name = ""
     vbios: Name = ""
     firmware: Name = ""
+    index: Annotated[int, Meta(ge=0, le=65535)] | None = None
 
 
 class Inventory(Struct, frozen=True, omit_defaults=True):

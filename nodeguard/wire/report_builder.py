@@ -62,7 +62,7 @@ _MAX_UNREADABLE = 16
 _MAX_COMPONENTS = 256
 
 # Kinds of components that precede the others where not all fit: a node may have hundreds of disks.
-_FIRST = ("gpu", "nvswitch", "port")
+FIRST_KINDS = ("gpu", "nvswitch", "port")
 
 # Bytes reserved for fields that the sender adds, mainly acknowledgements.
 _RESERVED = 24 * 1024
@@ -144,15 +144,17 @@ def build_inventory(observations: Iterable[Observation], platform: str = "") -> 
         vbios = bounded_name(observation.signals.get("gpu.vbios", ""))
         firmware = bounded_name(observation.signals.get("port.firmware", ""))
         part, target = observation.component, bounded_name(observation.target)
+        hardware = part.hardware if part else None
         if part is None and not vbios and not firmware:
             continue
         earlier = components.get(target, ReportedComponent())
         components[target] = ReportedComponent(
             id=(bounded_name(part.id) if part else "") or earlier.id,
             model=(bounded_name(part.model) if part else "") or earlier.model,
-            serial=(bounded_name(part.hardware.serial) if part and part.hardware else "") or earlier.serial,
+            serial=(bounded_name(hardware.serial) if hardware else "") or earlier.serial,
             vbios=vbios or earlier.vbios,
             firmware=firmware or earlier.firmware,
+            index=hardware.index if hardware and hardware.index is not None else earlier.index,
         )
     fitted = {target: components[target] for target in sorted(components, key=_order)[:_MAX_COMPONENTS]}
     return Inventory(driver, kernel, bounded_name(platform), fitted, len(components) - len(fitted))
@@ -160,7 +162,7 @@ def build_inventory(observations: Iterable[Observation], platform: str = "") -> 
 
 def _order(target: str) -> tuple[int, str]:
     kind = target_kind(target)
-    return (_FIRST.index(kind) if kind in _FIRST else len(_FIRST)), target
+    return (FIRST_KINDS.index(kind) if kind in FIRST_KINDS else len(FIRST_KINDS)), target
 
 
 def _finding(finding: Finding, instant: Instant, facts: NodeFacts) -> ReportedFinding:

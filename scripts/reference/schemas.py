@@ -19,6 +19,7 @@ from nodeguard.cli.streams import to_json
 from nodeguard.config.amounts import write_amounts
 from nodeguard.config.schema_text import with_clean_descriptions
 from nodeguard.fleet_api.schema.budget import BudgetList
+from nodeguard.fleet_api.schema.component import ComponentList
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
 from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
@@ -34,6 +35,8 @@ RESPONSES: dict[tuple[str, str], type] = {
     ("get", "/v1/budgets"): BudgetList,
     ("get", "/v1/nodes"): NodeList,
     ("get", "/v1/nodes/{name}"): NodeView,
+    ("get", "/v1/gpus"): ComponentList,
+    ("get", "/v1/ports"): ComponentList,
     ("get", "/v1/domains"): DomainList,
     ("get", "/v1/domains/{name}"): DomainView,
     ("get", "/v1/incidents"): IncidentList,
@@ -53,6 +56,8 @@ BODIES: dict[str, type] = {
     "/v1/unmark": requests.UnmarkRequest,
 }
 QUERIES: dict[str, dict[str, str]] = {
+    "/v1/gpus": {"node": "Name of a node. Default: all nodes."},
+    "/v1/ports": {"node": "Name of a node. Default: all nodes."},
     "/v1/domains": {"all": "`yes`: healthy domains as well."},
     "/v1/incidents": {
         "state": "A state in lower case, such as `withheld`, or `all`; repeatable. Default: unresolved ones.",

@@ -17,6 +17,8 @@ import pytest
 from nodeguard.cli.commands import incidents
 from nodeguard.cli.main import main
 from nodeguard.model.incident import ClearAnswer
+from nodeguard.model.node import Node
+from nodeguard.wire.report import Inventory
 from tests.aggregator.api.service import RecordingActions, running_api
 from tests.fleet.leaves import FIRST, fails, wait
 from tests.fleet.leaves import fleet as leaves
@@ -138,6 +140,42 @@ def test_nodes_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -> No
     assert [
         node["node"] for node in json.loads(printed(capsys, "get", "nodes", "node-1", "-o", "json"))["nodes"]
     ] == ["node-1"]
+
+
+def test_gpus_and_ports_are_listed_and_found_by_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "get", "gpus")
+    header, row = rows(text)
+    assert header == ["NODE", "GPU", "ADDRESS", "MODEL", "SERIAL", "HEALTH", "WORST", "NOTES"]
+    assert row[:7] == ["node-1", "-", "0000:3b:00", "-", "-", "fatal", "gpu-lost"]
+    assert "not in the inventory" in text
+    for words in (
+        ["GPU-1"],
+        ["node-1/*"],
+        ["0000:3b:00"],
+        ["-n", "node-1"],
+        ["--unhealthy"],
+        ["--health", "fatal"],
+    ):
+        assert printed(capsys, "get", "gpus", *words, "-o", "name") == "gpu/node-1/0000:3b:00\n"
+    assert printed(capsys, "get", "gpu", "GPU-2", "-o", "name") == "\n"
+    assert printed(capsys, "get", "ports") == "no ports\n"
+    [gpu] = json.loads(printed(capsys, "get", "gpus", "-o", "json"))["components"]
+    assert (gpu["node"], gpu["id"], gpu["in_inventory"]) == ("node-1", "GPU-1", False)
+    assert "node 'node-x' not found" in refused(capsys, "get", "gpus", "-n", "node-x")
+
+
+def test_a_list_of_gpus_names_the_nodes_that_may_have_more(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fleet = Fleet(1)
+    fleet.report(0, inventory=Inventory(omitted=9))
+    fleet.see(Node("node-1", "uid-1", gpus=8))
+    with running_api(tmp_path, fleet, ACTIONS) as address:
+        assert printed(capsys, "get", "gpus", "--socket", address) == (
+            "no GPUs\n"
+            "some may be missing: full reports left out 9 components of node-0\n"
+            "missing: those of 1 node without a report\n"
+        )
 
 
 def test_budgets_and_checks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from nodeguard.wire.report_builder import build_inventory
 
 
 def test_observations_of_a_target_are_combined() -> None:
-    gpu = Component("GPU-1", "H100", Hardware(serial="165"))
+    gpu = Component("GPU-1", "H100", Hardware(5, "165"))
     observations = [
         Observation("host", "node", signals={"driver.version": "570.1", "host.kernel": "6.8.0"}),
         Observation("nvml", "gpu/0000:3b:00", signals={"gpu.vbios": "96.00"}, component=gpu),
@@ -16,7 +16,7 @@ def test_observations_of_a_target_are_combined() -> None:
         Observation("disk", "fs:/var"),
     ]
     components = {
-        "gpu/0000:3b:00": ReportedComponent("GPU-1", "H100", "165", "96.00"),
+        "gpu/0000:3b:00": ReportedComponent("GPU-1", "H100", "165", "96.00", index=5),
         "port/mlx5_0/1": ReportedComponent("0x1", firmware="28.39"),
     }
     assert build_inventory(observations, "dgx") == Inventory("570.1", "6.8.0", "dgx", components)
@@ -45,4 +45,5 @@ def test_a_serial_number_stays_where_a_later_observation_lacks_it() -> None:
         Observation("nvml", "gpu/0000:3b:00", component=Component("GPU-1", "H100", hardware))
         for hardware in (Hardware(serial="165"), Hardware(index=0))
     )
-    assert inventory.components["gpu/0000:3b:00"].serial == "165"
+    component = inventory.components["gpu/0000:3b:00"]
+    assert (component.serial, component.index) == ("165", 0)

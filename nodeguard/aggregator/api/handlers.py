@@ -31,9 +31,10 @@ from nodeguard.aggregator.history.reader import HistoryError
 from nodeguard.aggregator.http_listener import listening
 from nodeguard.fleet.act.detaches import requested_detach
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet_api.component import ComponentKind, list_components
 from nodeguard.fleet_api.domain import describe_domain, domains_named, list_domains
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
-from nodeguard.fleet_api.node import describe_node, list_nodes
+from nodeguard.fleet_api.node import describe_node, list_nodes, placements
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status, list_budgets
 from nodeguard.fleet_api.text.phrases import first_names
@@ -91,6 +92,8 @@ def application(context: ApiContext) -> web.Application:
     app.router.add_get("/v1/nodes", handlers.nodes)
     app.router.add_get("/v1/nodes/{name}", handlers.node)
     app.router.add_post("/v1/nodes/{name}/gpus", handlers.detach_gpus)
+    app.router.add_get("/v1/gpus", handlers.gpus)
+    app.router.add_get("/v1/ports", handlers.ports)
     app.router.add_get("/v1/domains", handlers.domains)
     app.router.add_get("/v1/domains/{name:.+}", handlers.domain)
     app.router.add_get("/v1/incidents", handlers.incidents)
@@ -126,11 +129,26 @@ class _Handlers:
             raise _RefusedError(404, f"there is no node '{name}': GET /v1/nodes lists them")
         return _answer(page)
 
-    async def incidents(self, request: web.Request) -> web.Response:
-        states = _states(request.query.getall("state", []))
+    async def gpus(self, request: web.Request) -> web.Response:
+        return self._components(request, "gpu")
+
+    async def ports(self, request: web.Request) -> web.Response:
+        return self._components(request, "port")
+
+    def _components(self, request: web.Request, kind: ComponentKind) -> web.Response:
+        planner, of = self._context.planner, self._node_query(request)
+        return _answer(list_components(planner, self._context.now(), kind, placements(planner, of)))
+
+    def _node_query(self, request: web.Request) -> str:
+        """Return the name of a node in the query, empty for none. Raises _RefusedError."""
         of = request.query.get("node", "")
         if of and not self._context.planner.state.uid(of):
-            raise _RefusedError(404, f"there is no node '{of}': GET /v1/nodes lists them")
+            raise _RefusedError(404, f"there is no node '{of[:_NAME]}': GET /v1/nodes lists them")
+        return of
+
+    async def incidents(self, request: web.Request) -> web.Response:
+        states = _states(request.query.getall("state", []))
+        of = self._node_query(request)
         return _answer(
             list_incidents(self._context.planner, self._context.service(), self._context.now(), states, of)
         )

@@ -1,9 +1,9 @@
-"""nodeguard get: lists of nodes, domains, incidents, checks and budgets."""
+"""nodeguard get: lists of nodes, GPUs, ports, domains, incidents, checks and budgets."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatch
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,8 +16,10 @@ from nodeguard.cli.render.resources import (
     BUDGET_TABLE,
     CHECK_TABLE,
     DOMAIN_TABLE,
+    GPU_TABLE,
     INCIDENT_TABLE,
     NODE_TABLE,
+    PORT_TABLE,
     ResourceTable,
     resource_lines,
 )
@@ -25,10 +27,12 @@ from nodeguard.cli.render.terminal import StyledLine, format_lines, terminal_wid
 from nodeguard.cli.streams import as_document, is_terminal
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.budget import BudgetList
+from nodeguard.fleet_api.schema.component import ComponentList
 from nodeguard.fleet_api.schema.domain import DomainList
 from nodeguard.fleet_api.schema.incident import IncidentList
 from nodeguard.fleet_api.schema.node import NodeList
 from nodeguard.fleet_api.text.domain import domain_list_view
+from nodeguard.fleet_api.text.phrases import count_noun, first_names
 from nodeguard.fleet_api.view import View
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
@@ -37,11 +41,14 @@ _HEALTHS = (*(health.value for health in Health), "unknown")
 
 
 class _List(NamedTuple):
-    """A response, the items of it that the filters leave, and how many the aggregator left out."""
+    """A response, the items of it that the filters leave, how many the aggregator left out, and
+    notes on others that are missing.
+    """
 
     response: Any
     items: list[Any]
     omitted: int = 0
+    notes: tuple[str, ...] = ()
 
 
 class _Resource(NamedTuple):
@@ -60,7 +67,11 @@ def run(options: Namespace) -> int:
 def _render(resource: _Resource, options: Namespace) -> str:
     listed = resource.fetch(options)
     table = resource.table
-    items = [item for item in listed.items if _selected(table.name(item), options.names)]
+    items = [
+        item
+        for item in listed.items
+        if any(_selected(name, options.names) for name in (table.name(item), *table.other_names(item)))
+    ]
     if options.sort_by:
         items = _sorted(items, options.sort_by)
     if options.reverse:
@@ -73,6 +84,7 @@ def _render(resource: _Resource, options: Namespace) -> str:
     lines = resource_lines(table, items, width, wide=options.output == "wide", omitted=listed.omitted)
     if resource.heading is not None:
         lines = [*view_lines(resource.heading(listed.response)), StyledLine(), *lines]
+    lines += [StyledLine(text=note, style="warning") for note in listed.notes]
     return format_lines(lines)
 
 
@@ -123,6 +135,31 @@ def _nodes(options: Namespace) -> _List:
     return _List(response, nodes)
 
 
+def _components(kind: str, options: Namespace) -> _List:
+    client = AggregatorClient(options)
+    query = f"?node={quote_name(options.node)}" if options.node else ""
+    try:
+        response = client.get(f"{kind}{query}", ComponentList)
+    except NotFoundError:
+        raise node_not_found(client, options.node) from None
+    components = [
+        component
+        for component in response.components
+        if (not options.health or component.health in options.health)
+        and (not options.unhealthy or component.health != "ok")
+    ]
+    return _List(response, components, notes=tuple(_missing_components(response)))
+
+
+def _missing_components(response: ComponentList) -> Iterator[str]:
+    """Yield why components may be missing in a list."""
+    if response.omitted:
+        names, count = first_names(response.omitted_of), count_noun(response.omitted, "component")
+        yield f"some may be missing: full reports left out {count} of {names}"
+    if response.not_reported:
+        yield f"missing: those of {count_noun(response.not_reported, 'node')} without a report"
+
+
 def _domains(options: Namespace) -> _List:
     target = "domains?all=yes" if options.all or options.names else "domains"
     response = AggregatorClient(options).get(target, DomainList)
@@ -166,6 +203,12 @@ def _budgets(options: Namespace) -> _List:
 
 _RESOURCES = {
     "nodes": _Resource(NODE_TABLE, "nodes with their health and marks", _nodes),
+    "gpus": _Resource(
+        GPU_TABLE, "GPUs with their names, and the worst finding on each", partial(_components, "gpus")
+    ),
+    "ports": _Resource(
+        PORT_TABLE, "ports of network adapters, and the worst finding on each", partial(_components, "ports")
+    ),
     "domains": _Resource(
         DOMAIN_TABLE, "failure domains that are degraded or show a fault", _domains, domain_list_view
     ),
@@ -175,6 +218,8 @@ _RESOURCES = {
 }
 _ALIASES = {
     "nodes": ("node", "no"),
+    "gpus": ("gpu",),
+    "ports": ("port",),
     "domains": ("domain",),
     "incidents": ("incident", "inc"),
     "checks": ("check",),
@@ -186,9 +231,10 @@ def build_parser() -> ArgumentParser:
     """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard get",
-        description="List nodes, failure domains, incidents, checks or budgets.",
+        description="List nodes, GPUs, ports, failure domains, incidents, checks or budgets.",
         epilog="Examples: nodeguard get nodes --unhealthy; nodeguard get incidents -n gpu-7 -o wide; "
-        "nodeguard get nodes -o name --health fatal.",
+        "nodeguard get nodes -o name --health fatal; nodeguard get gpus -n gpu-7; "
+        "nodeguard get gpus GPU-2c1b* -o wide.",
     )
     kinds = parser.add_subparsers(dest="alias", metavar=" | ".join(_RESOURCES), required=True)
     for name, resource in _RESOURCES.items():
@@ -223,6 +269,12 @@ def _add_node_filters(part: ArgumentParser) -> None:
     part.add_argument("--marked", action="store_true", help="only nodes with a mark")
 
 
+def _add_component_filters(part: ArgumentParser) -> None:
+    _add_health(part)
+    part.add_argument("--unhealthy", action="store_true", help="only those that are not ok")
+    part.add_argument("-n", "--node", metavar="NAME", default="", help="only those of this node")
+
+
 def _add_domain_filters(part: ArgumentParser) -> None:
     part.add_argument("-A", "--all", action="store_true", help="also domains without any fault")
     part.add_argument(
@@ -248,7 +300,7 @@ def _add_incident_filters(part: ArgumentParser) -> None:
 
 
 def _add_check_filters(part: ArgumentParser) -> None:
-    from nodeguard.cli.options import add_checks, add_family  # noqa: PLC0415 - for one of five lists
+    from nodeguard.cli.options import add_checks, add_family  # noqa: PLC0415 - for one of the lists
 
     _add_health(part)
     add_family(part)
@@ -257,6 +309,8 @@ def _add_check_filters(part: ArgumentParser) -> None:
 
 _FILTERS: dict[str, Callable[[ArgumentParser], None]] = {
     "nodes": _add_node_filters,
+    "gpus": _add_component_filters,
+    "ports": _add_component_filters,
     "domains": _add_domain_filters,
     "incidents": _add_incident_filters,
     "checks": _add_check_filters,

@@ -1,4 +1,4 @@
-"""Tables of nodeguard get: columns of nodes, domains, incidents, checks and budgets."""
+"""Tables of nodeguard get: columns of nodes, GPUs, ports, domains, incidents, checks and budgets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.fleet.diagnosis.results import CHECK
+from nodeguard.fleet_api.schema.component import ComponentView
 from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
 from nodeguard.fleet_api.text.check import clearing_text
 from nodeguard.fleet_api.text.domain import domain_state
@@ -103,13 +104,16 @@ class Column(NamedTuple):
 
 class ResourceTable(NamedTuple):
     """A table of items. kind: of one item, for `-o name`. field: of the response with the items. The last
-    column is cut to the width of the terminal.
+    column is cut to the width of the terminal. other_names: by which an item is found, too.
+    plural: of its items, where it is not the field.
     """
 
     kind: str
     field: str
     name: Callable[[Any], str]
     columns: tuple[Column, ...]
+    other_names: Callable[[Any], tuple[str, ...]] = lambda _: ()
+    plural: str = ""
 
 
 def resource_lines(
@@ -117,7 +121,11 @@ def resource_lines(
 ) -> list[StyledLine]:
     """Return the lines of a table. width: of the terminal, None without one. omitted: items left out."""
     if not items:
-        return [StyledLine(text=f"no {table.field}", style="ok" if table.kind == "incident" else "")]
+        return [
+            StyledLine(
+                text=f"no {table.plural or table.field}", style="ok" if table.kind == "incident" else ""
+            )
+        ]
     columns = [column for column in table.columns if wide or not column.wide]
     rows = [[_cell(column.cell(item), is_last=column is columns[-1]) for column in columns] for item in items]
     lines = table_lines([column.header for column in columns], rows, width)
@@ -165,6 +173,56 @@ NODE_TABLE = ResourceTable(
         Column("PLATFORM", lambda node: node.platform, wide=True),
         Column("NOTES", node_notes),
     ),
+)
+
+
+def _component_notes(component: ComponentView) -> str:
+    """Return whether the inventory lacks a component, and the message of its worst finding."""
+    absent = "" if component.in_inventory else "not in the inventory"
+    return "; ".join(filter(None, (absent, component.message)))
+
+
+def _index(component: ComponentView) -> str:
+    return "" if component.index is None else str(component.index)
+
+
+GPU_TABLE = ResourceTable(
+    "gpu",
+    "components",
+    lambda gpu: gpu.name,
+    (
+        Column("NODE", lambda gpu: gpu.node),
+        Column("GPU", _index),
+        Column("ADDRESS", lambda gpu: gpu.address),
+        Column("MODEL", lambda gpu: gpu.model),
+        Column("SERIAL", lambda gpu: gpu.serial),
+        Column("HEALTH", lambda gpu: _health(gpu.health)),
+        Column("WORST", lambda gpu: gpu.worst),
+        Column("UUID", lambda gpu: gpu.id, wide=True),
+        Column("VBIOS", lambda gpu: gpu.vbios, wide=True),
+        Column("NOTES", _component_notes),
+    ),
+    lambda gpu: (gpu.address, gpu.id, gpu.serial),
+    "GPUs",
+)
+
+
+PORT_TABLE = ResourceTable(
+    "port",
+    "components",
+    lambda port: port.name,
+    (
+        Column("NODE", lambda port: port.node),
+        Column("PORT", lambda port: port.target.removeprefix("port/")),
+        Column("MODEL", lambda port: port.model),
+        Column("HEALTH", lambda port: _health(port.health)),
+        Column("WORST", lambda port: port.worst),
+        Column("GUID", lambda port: port.id, wide=True),
+        Column("FIRMWARE", lambda port: port.firmware, wide=True),
+        Column("NOTES", _component_notes),
+    ),
+    lambda port: (port.target.removeprefix("port/"), port.id),
+    "ports",
 )
 
 

@@ -171,6 +171,7 @@ def _intern_inventory(inventory: Inventory) -> Inventory:
                 serial=component.serial,
                 vbios=intern(component.vbios),
                 firmware=intern(component.firmware),
+                index=component.index,
             )
             for target, component in inventory.components.items()
         },

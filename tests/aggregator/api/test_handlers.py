@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from nodeguard.aggregator.api.handlers import serve_api
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.fleet.state.history_events import HistoryNote, NoteKind
+from nodeguard.fleet_api.schema.component import ComponentList
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
 from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
@@ -75,6 +76,8 @@ async def test_every_response_fits_its_schema(tmp_path: Path) -> None:
             ("status", FleetStatus),
             ("nodes", NodeList),
             ("nodes/node-1", NodeView),
+            ("gpus", ComponentList),
+            ("ports?node=node-1", ComponentList),
             ("domains", DomainList),
             ("domains/rack/r0", DomainView),
             ("domains/r0", DomainView),
