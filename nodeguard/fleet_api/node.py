@@ -35,6 +35,7 @@ from nodeguard.model.check import Check
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.label_selector import EVERY_NODE, LabelSelector
 from nodeguard.model.mark import Mark, NodeMarks
 from nodeguard.model.projection import project
 from nodeguard.wire.report import Inventory, ReportedFinding
@@ -164,20 +165,25 @@ def describe_node(
     )
 
 
-def placements(planner: Planner, of: str = "") -> list[NodePlacement]:
-    """Return every node of the fleet, by name. of: name of the only one; empty for all."""
-    nodes = planner.state.placements.values()
-    return sorted((node for node in nodes if of in {"", node.name}), key=lambda node: node.name)
+def placements(planner: Planner, of: str = "", selector: LabelSelector = EVERY_NODE) -> list[NodePlacement]:
+    """Return nodes of the fleet, by name. of: name of the only one; empty for all. selector: of labels."""
+    nodes = planner.state.nodes
+    selected = (
+        node
+        for node in planner.state.placements.values()
+        if of in {"", node.name} and selector.matches(nodes[node.uid].labels)
+    )
+    return sorted(selected, key=lambda node: node.name)
 
 
-def list_nodes(planner: Planner, now: Instant) -> NodeList:
-    """Return every node of the fleet, by name."""
+def list_nodes(planner: Planner, now: Instant, selector: LabelSelector = EVERY_NODE) -> NodeList:
+    """Return the nodes of the fleet that a selector selects, by name."""
     marked, stale = frozenset(planner.state.marked_nodes()), planner.state.stale_agents(now).stale
     summaries = (
         _summary(
             planner, placement, stale, now, _marks(planner, placement.uid) if placement.uid in marked else ()
         )
-        for placement in placements(planner)
+        for placement in placements(planner, selector=selector)
     )
     return NodeList(VERSION, rfc3339(now.wall), tuple(summaries))
 

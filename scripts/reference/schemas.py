@@ -55,9 +55,12 @@ BODIES: dict[str, type] = {
     "/v1/resume": requests.ResumeRequest,
     "/v1/unmark": requests.UnmarkRequest,
 }
+_NODE = "Name of a node. Default: all nodes."
+_SELECTOR = "Label selector with the grammar of kubectl, such as `pool=a,!spare`."
 QUERIES: dict[str, dict[str, str]] = {
-    "/v1/gpus": {"node": "Name of a node. Default: all nodes."},
-    "/v1/ports": {"node": "Name of a node. Default: all nodes."},
+    "/v1/nodes": {"selector": _SELECTOR},
+    "/v1/gpus": {"node": _NODE, "selector": _SELECTOR},
+    "/v1/ports": {"node": _NODE, "selector": _SELECTOR},
     "/v1/domains": {"all": "`yes`: healthy domains as well."},
     "/v1/incidents": {
         "state": "A state in lower case, such as `withheld`, or `all`; repeatable. Default: unresolved ones.",

@@ -178,6 +178,24 @@ def test_a_list_of_gpus_names_the_nodes_that_may_have_more(
         )
 
 
+def test_nodes_and_gpus_are_selected_by_labels(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    nodes = printed(capsys, "get", "nodes", "-l", "pool=a, rack in (r1,r2)", "-o", "name")
+    assert nodes.split() == ["node/node-11", "node/node-9"]
+    assert printed(capsys, "get", "gpus", "--selector=rack=r0", "-o", "name") == "gpu/node-1/0000:3b:00\n"
+    assert printed(capsys, "get", "gpus", "-l", "!rack") == "no GPUs\n"
+    assert refused(capsys, "get", "nodes", "-l", "pool=a b") == (
+        "nodeguard get: label selector 'pool=a b': character 8: expected ',', found 'b'\n"
+    )
+    fleet = Fleet(0)
+    fleet.add(0, labels={})
+    with running_api(tmp_path, fleet, ACTIONS) as address:
+        error = refused(capsys, "get", "ports", "-l", "pool=a", "--socket", address)
+        assert error.endswith(
+            "no node has labels here, as without Kubernetes: select nodes by name, such as 'gpu-*'\n"
+        )
+        assert "node-0" in printed(capsys, "get", "nodes", "--socket", address)
+
+
 def test_budgets_and_checks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     header, fleet, *_ = rows(printed(capsys, "get", "budgets"))
     assert (header[:4], fleet[:4]) == (["BUDGET", "USED", "LIMIT", "USE"], ["fleet", "1", "12", "8%"])

@@ -43,6 +43,7 @@ from nodeguard.model.action_store import ActionStore, ActionStoreError
 from nodeguard.model.check import Check
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
+from nodeguard.model.label_selector import LabelSelector, SelectorError, parse_label_selector
 from nodeguard.model.printable import printable_json
 
 logger = logging.getLogger(__name__)
@@ -118,8 +119,9 @@ class _Handlers:
     async def budgets(self, _: web.Request) -> web.Response:
         return _answer(list_budgets(self._context.planner, self._context.now()))
 
-    async def nodes(self, _: web.Request) -> web.Response:
-        return _answer(list_nodes(self._context.planner, self._context.now()))
+    async def nodes(self, request: web.Request) -> web.Response:
+        selector = self._selector(request)
+        return _answer(list_nodes(self._context.planner, self._context.now(), selector))
 
     async def node(self, request: web.Request) -> web.Response:
         name = _name(request)
@@ -136,8 +138,21 @@ class _Handlers:
         return self._components(request, "port")
 
     def _components(self, request: web.Request, kind: ComponentKind) -> web.Response:
-        planner, of = self._context.planner, self._node_query(request)
-        return _answer(list_components(planner, self._context.now(), kind, placements(planner, of)))
+        planner, now = self._context.planner, self._context.now()
+        nodes = placements(planner, self._node_query(request), self._selector(request))
+        return _answer(list_components(planner, now, kind, nodes))
+
+    def _selector(self, request: web.Request) -> LabelSelector:
+        """Return the selector of labels in the query. Raises _RefusedError."""
+        try:
+            selector = parse_label_selector(request.query.get("selector", ""))
+        except SelectorError as error:
+            raise _RefusedError(400, str(error)) from None
+        nodes = self._context.planner.state.nodes.values()
+        if selector.requirements and not any(node.labels for node in nodes):
+            problem = "no node has labels here, as without Kubernetes: select nodes by name, such as 'gpu-*'"
+            raise _RefusedError(409, problem)
+        return selector
 
     def _node_query(self, request: web.Request) -> str:
         """Return the name of a node in the query, empty for none. Raises _RefusedError."""

@@ -124,7 +124,7 @@ def _sorted(items: list[Any], field: str) -> list[Any]:
 
 
 def _nodes(options: Namespace) -> _List:
-    response = AggregatorClient(options).get("nodes", NodeList)
+    response = AggregatorClient(options).get(_target("nodes", *_selector_query(options)), NodeList)
     nodes = [
         node
         for node in response.nodes
@@ -135,11 +135,21 @@ def _nodes(options: Namespace) -> _List:
     return _List(response, nodes)
 
 
+def _target(path: str, *query: str) -> str:
+    """Return a path with the parameters of a query."""
+    return f"{path}?{'&'.join(query)}" if query else path
+
+
+def _selector_query(options: Namespace) -> Iterator[str]:
+    if options.selector:
+        yield f"selector={quote_name(options.selector)}"
+
+
 def _components(kind: str, options: Namespace) -> _List:
     client = AggregatorClient(options)
-    query = f"?node={quote_name(options.node)}" if options.node else ""
+    query = [f"node={quote_name(options.node)}"] if options.node else []
     try:
-        response = client.get(f"{kind}{query}", ComponentList)
+        response = client.get(_target(kind, *query, *_selector_query(options)), ComponentList)
     except NotFoundError:
         raise node_not_found(client, options.node) from None
     components = [
@@ -177,7 +187,7 @@ def _incidents(options: Namespace) -> _List:
     query = [f"state={state}" for state in states]
     query += [f"node={quote_name(options.node)}"] if options.node else []
     try:
-        response = client.get("incidents" + (f"?{'&'.join(query)}" if query else ""), IncidentList)
+        response = client.get(_target("incidents", *query), IncidentList)
     except NotFoundError:
         raise node_not_found(client, options.node) from None
     incidents = [
@@ -232,9 +242,9 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard get",
         description="List nodes, GPUs, ports, failure domains, incidents, checks or budgets.",
-        epilog="Examples: nodeguard get nodes --unhealthy; nodeguard get incidents -n gpu-7 -o wide; "
-        "nodeguard get nodes -o name --health fatal; nodeguard get gpus -n gpu-7; "
-        "nodeguard get gpus GPU-2c1b* -o wide.",
+        epilog="Examples: nodeguard get nodes --unhealthy; nodeguard get nodes -l pool=a; "
+        "nodeguard get incidents -n gpu-7 -o wide; nodeguard get nodes -o name --health fatal; "
+        "nodeguard get gpus -n gpu-7; nodeguard get gpus GPU-2c1b* -o wide.",
     )
     kinds = parser.add_subparsers(dest="alias", metavar=" | ".join(_RESOURCES), required=True)
     for name, resource in _RESOURCES.items():
@@ -263,14 +273,26 @@ def _add_health(part: ArgumentParser) -> None:
     )
 
 
+def _add_selector(part: ArgumentParser) -> None:
+    part.add_argument(
+        "-l",
+        "--selector",
+        metavar="LABELS",
+        default="",
+        help="only nodes with these labels, as in kubectl: pool=a, 'rack in (r1,r2)', '!spare'",
+    )
+
+
 def _add_node_filters(part: ArgumentParser) -> None:
     _add_health(part)
+    _add_selector(part)
     part.add_argument("--unhealthy", action="store_true", help="only nodes that are not ok")
     part.add_argument("--marked", action="store_true", help="only nodes with a mark")
 
 
 def _add_component_filters(part: ArgumentParser) -> None:
     _add_health(part)
+    _add_selector(part)
     part.add_argument("--unhealthy", action="store_true", help="only those that are not ok")
     part.add_argument("-n", "--node", metavar="NAME", default="", help="only those of this node")
 
