@@ -56,6 +56,14 @@ def test_a_component_is_ok_only_if_a_check_of_it_passed_in_a_current_report() ->
     assert listed(fleet, "gpu").components[-1].worst == "gpu-lost"
 
 
+def test_ports_are_in_the_order_of_their_numbers() -> None:
+    fleet = Fleet(1)
+    names = [f"port/mlx5_{number}/1" for number in (0, 1, 2, 10, 11)]
+    components = {name: ReportedComponent("0x1") for name in sorted(names)}
+    fleet.report(0, inventory=Inventory(components=components | {"port/roce/1": ReportedComponent("0x2")}))
+    assert [port.target for port in listed(fleet, "port").components] == [*names, "port/roce/1"]
+
+
 def test_components_that_a_full_report_left_out_are_counted_where_the_list_may_lack_them() -> None:
     fleet = Fleet(1)
     fleet.report(0, inventory=Inventory(components=INVENTORY.components, omitted=9))
