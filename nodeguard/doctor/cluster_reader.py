@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import Struct, field
 
 from nodeguard.doctor.cluster import AGGREGATOR
@@ -18,16 +17,13 @@ from nodeguard.doctor.cluster_objects import (
     Workload,
 )
 from nodeguard.doctor.neighbours import DESCHEDULER, MONITOR
-from nodeguard.kube.client import ApiClient, Query
+from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.incident_object import VERSION
 from nodeguard.kube.incident_schema import FieldSchema, schema_fields
-from nodeguard.kube.objects import RawList, TypedObject
+from nodeguard.kube.objects import TypedObject
+from nodeguard.kube.reading import Right, get_object, has_right, list_objects
 from nodeguard.model.node import Taint
-
-# Objects of one page of a list, and seconds for a request.
-_PAGE = 500
-_TIMEOUT = 30.0
 
 _GPU = "nvidia.com/gpu"
 _COUNT = re.compile(r"[0-9]{1,4}")
@@ -138,24 +134,16 @@ class _Version(Struct):
     minor: str = ""
 
 
-class _ReviewStatus(Struct):
-    allowed: bool = False
-
-
-class _Review(Struct):
-    status: _ReviewStatus = field(default_factory=_ReviewStatus)
-
-
 async def read_cluster(client: ApiClient, namespace: str) -> ClusterObjects:
     """Return the objects of a cluster. namespace: of nodeguard. Raises ApiError."""
     daemonsets, deployments = [
-        [_workload(item) async for item in _items(client, f"/apis/apps/v1/{kind}", _WorkloadObject)]
+        [_workload(item) async for item in list_objects(client, f"/apis/apps/v1/{kind}", _WorkloadObject)]
         for kind in ("daemonsets", "deployments")
     ]
-    nodes = [_node(item) async for item in _items(client, "/api/v1/nodes", _NodeObject)]
+    nodes = [_node(item) async for item in list_objects(client, "/api/v1/nodes", _NodeObject)]
     jobs = [
         _workload(_WorkloadObject(item.metadata, item.spec.job.spec))
-        async for item in _items(client, "/apis/batch/v1/cronjobs", _CronJob)
+        async for item in list_objects(client, "/apis/batch/v1/cronjobs", _CronJob)
     ]
     deschedulers = {item.namespace for item in (*deployments, *jobs) if item.runs(DESCHEDULER)}
     monitors = {item.namespace for item in (*daemonsets, *deployments) if item.runs(MONITOR)}
@@ -173,30 +161,6 @@ async def read_cluster(client: ApiClient, namespace: str) -> ClusterObjects:
         descheduler_policies=await _config_texts(client, deschedulers, "DeschedulerPolicy"),
         monitor_configs=await _config_texts(client, monitors),
     )
-
-
-async def _items(client: ApiClient, path: str, schema: type[_Schema]) -> AsyncIterator[_Schema]:
-    """Yield all objects of a list, page by page."""
-    token = ""
-    while True:
-        query: Query = {"limit": _PAGE, **({"continue": token} if token else {})}
-        response = await client.request("GET", path, query=query, timeout=_TIMEOUT)
-        page = _decode(response, RawList, path)
-        if page.items is None:
-            raise ApiError(0, "Invalid", f"the response of {path} cannot be used: it has no items")
-        for item in page.items:
-            yield _decode(item, schema, path)
-        token = page.metadata.continue_token
-        if not token:
-            return
-
-
-def _decode(content: bytes | msgspec.Raw, schema: type[_Schema], path: str) -> _Schema:
-    """Return an object of the API. Raises ApiError: an aggregated API or a proxy may return another one."""
-    try:
-        return msgspec.json.decode(content, type=schema)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ApiError(0, "Invalid", f"the response of {path} cannot be used: {error}") from None
 
 
 def _workload(item: _WorkloadObject) -> Workload:
@@ -228,8 +192,7 @@ def _node(item: _NodeObject) -> ClusterNode:
 
 
 async def _minor_version(client: ApiClient) -> int:
-    response = await client.request("GET", "/version", timeout=_TIMEOUT)
-    digits = re.match(r"[0-9]{1,4}", _decode(response, _Version, "/version").minor)
+    digits = re.match(r"[0-9]{1,4}", (await get_object(client, "/version", _Version)).minor)
     return int(digits[0]) if digits else 0
 
 
@@ -237,7 +200,7 @@ async def _served_fields(client: ApiClient, plural: str) -> dict[str, FieldSchem
     """Return the served schema of a custom resource by path; None if the version is not served."""
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.nodeguard.dev"
     try:
-        definition = _decode(await client.request("GET", path, timeout=_TIMEOUT), _Definition, path)
+        definition = await get_object(client, path, _Definition)
     except ApiError as error:
         if error.status == 404:
             return None
@@ -250,7 +213,7 @@ async def _has_locations(client: ApiClient, namespace: str) -> bool:
     """Return whether the policy in the cluster defines where nodes are; false if it cannot be read."""
     path = f"/api/v1/namespaces/{namespace}/configmaps/nodeguard-policy"
     try:
-        policy = _decode(await client.request("GET", path, timeout=_TIMEOUT), _ConfigMap, path)
+        policy = await get_object(client, path, _ConfigMap)
     except ApiError as error:
         if error.status in {403, 404}:
             return False
@@ -260,27 +223,18 @@ async def _has_locations(client: ApiClient, namespace: str) -> bool:
 
 async def _missing_rights(client: ApiClient, namespace: str) -> tuple[str, ...] | None:
     """Return the rights that the aggregator lacks; None if this user may not ask."""
+    user = f"system:serviceaccount:{namespace}:{AGGREGATOR}"
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
     missing = []
     for verb, group, resource, is_namespaced in RIGHTS:
-        kind, _, subresource = resource.partition("/")
-        attributes = {"verb": verb, "group": group, "resource": kind, "subresource": subresource}
-        if is_namespaced:
-            attributes["namespace"] = namespace
-        user = f"system:serviceaccount:{namespace}:{AGGREGATOR}"
-        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
-        }
-        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        right = Right(verb, group, resource, namespace if is_namespaced else "")
         try:
-            response = await client.request("POST", path, body=review, timeout=_TIMEOUT)
+            is_allowed = await has_right(client, right, user, groups)
         except ApiError as error:
             if error.status == 403:
                 return None
             raise
-        if not _decode(response, _Review, path).status.allowed:
+        if not is_allowed:
             missing.append(f"{verb} {resource}")
     return tuple(missing)
 
@@ -291,7 +245,7 @@ async def _config_texts(client: ApiClient, namespaces: Iterable[str], word: str 
     forbidden = []
     for namespace in sorted(namespaces):
         try:
-            async for item in _items(client, f"/api/v1/namespaces/{namespace}/configmaps", _ConfigMap):
+            async for item in list_objects(client, f"/api/v1/namespaces/{namespace}/configmaps", _ConfigMap):
                 texts.extend(text for text in item.data.values() if word in text)
         except ApiError as error:
             if error.status != 403:
