@@ -94,6 +94,14 @@ def test_the_wheel_holds_the_catalogue_compiled_and_as_yaml(wheel: Path) -> None
     } <= names
 
 
+def test_the_wheel_installs_the_command_and_the_kubectl_plug_in(wheel: Path) -> None:
+    programs = contents(wheel)["gpu_nodeguard-0.1.0.dist-info/entry_points.txt"].decode()
+    assert programs.split() == [
+        *("[console_scripts]", "kubectl-nodeguard", "=", "nodeguard.cli.main:kubectl_main"),
+        *("nodeguard", "=", "nodeguard.cli.main:main"),
+    ]
+
+
 def test_no_other_top_level_package_is_installed(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in contents(wheel)}
     assert tops == {"nodeguard", "gpu_nodeguard-0.1.0.dist-info", "gpu_nodeguard-0.1.0.data"}

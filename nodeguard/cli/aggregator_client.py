@@ -36,7 +36,8 @@ class NotFoundError(UsageError):
 
 
 def add_socket(parser: ArgumentParser) -> None:
-    """Add --socket."""
+    """Add --socket, and the default of `connect`: the class of the client that answers the command."""
+    parser.set_defaults(connect=AggregatorClient)
     parser.add_argument(
         "--socket",
         metavar="PATH",

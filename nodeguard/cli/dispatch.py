@@ -14,13 +14,21 @@ from nodeguard.model.failure import UserError
 
 _NAMES = tuple(command.name for command in COMMANDS)
 
+HELP = frozenset({"--help", "-h", "help"})
 
-def dispatch(words: Sequence[str]) -> int:
-    """Run a command; returns its exit code. words: the command line."""
-    name = f"nodeguard {words[0]}" if words and words[0] in _NAMES else "nodeguard"
+
+def dispatch(words: Sequence[str], program: str = "nodeguard") -> int:
+    """Run a command; returns its exit code. words: the command line. program: `kubectl nodeguard` for the
+    plug-in.
+    """
+    name = f"{program} {words[0]}" if words and words[0] in _NAMES else program
     try:
         prepare_streams()
-        return _run(words)
+        if program == "nodeguard":
+            return run_command(words)
+        from nodeguard.cli.plugin.run import run_plugin  # noqa: PLC0415 - imports this module
+
+        return run_plugin(words)
     except UserError as error:
         print_error("\n".join(f"{name}: {line}" for line in str(error).splitlines() or [""]))
         if isinstance(error, UnwritableError):
@@ -30,11 +38,12 @@ def dispatch(words: Sequence[str]) -> int:
     return UNKNOWN
 
 
-def _run(words: Sequence[str]) -> int:
+def run_command(words: Sequence[str]) -> int:
+    """Run a command of this machine; returns its exit code. Raises UserError."""
     name = words[0] if words else "--help"
-    if name in {"--help", "-h", "help"}:
+    if name in HELP:
         if name == "help" and len(words) > 1:
-            return _run([*words[1:], "--help"])
+            return run_command([*words[1:], "--help"])
         print_output(_help())
         return OK if words else UNKNOWN
     if name in {"--version", "-V"}:
@@ -51,9 +60,15 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _help() -> str:
-    width = max(map(len, _NAMES))
     lines = ["usage: nodeguard COMMAND [OPTION]…", ""]
     lines += ["Detect unhealthy GPU nodes, explain each fault, and keep work away from them.", ""]
+    return "\n".join([*lines, command_list()])
+
+
+def command_list() -> str:
+    """Return the commands by group, and the exit codes."""
+    width = max(map(len, _NAMES))
+    lines = []
     for group in GROUPS:
         lines.append(f"{group}:")
         lines += [f"  {item.name:<{width}}  {item.summary}" for item in COMMANDS if item.group == group]

@@ -1,4 +1,4 @@
-"""Entry point of the `nodeguard` command: runs a subcommand, and handles interrupts."""
+"""Entry points of `nodeguard` and of its kubectl plug-in: run a subcommand, and handle interrupts."""
 
 # An interrupt may come during imports: this module imports only what every Python has imported already; the
 # rest is imported under the handler in `main`.
@@ -17,15 +17,24 @@ _INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
+    return _run(arguments, "nodeguard")
+
+
+def kubectl_main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command as the kubectl plug-in; returns its exit code."""
+    return _run(arguments, "kubectl nodeguard")
+
+
+def _run(arguments: Sequence[str] | None, program: str) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if words[:1] in (["agent"], ["aggregator"]):
             _survive_hangups()
         from nodeguard.cli.dispatch import dispatch  # noqa: PLC0415 - see above
 
-        return dispatch(words)
+        return dispatch(words, program)
     except KeyboardInterrupt:
-        name = f"nodeguard {words[0]}" if words and words[0].isalpha() else "nodeguard"
+        name = f"{program} {words[0]}" if words and words[0].isalpha() else program
         os.write(2, f"{name}: interrupted\n".encode())
         return _INTERRUPTED
 

@@ -24,19 +24,21 @@ def user_kubeconfig() -> str | None:
 class ApiAccess:
     """Address and credentials of one API server. Create it with `connect`."""
 
-    def __init__(self, kubeconfig: str | None, credentials: Credentials) -> None:
+    def __init__(self, kubeconfig: str | None, context: str, credentials: Credentials) -> None:
         self._kubeconfig = kubeconfig
+        self._context = context
         self._credentials = credentials
         self._renewal = asyncio.Lock()
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None) -> ApiAccess:
+    async def connect(cls, kubeconfig: str | None, context: str = "") -> ApiAccess:
         """Load the credentials.
 
         kubeconfig: path of a file, or several with `:` between them, of which those that exist are merged;
-        None for the pod's service account. Raises AccessError.
+        None for the pod's service account. context: of the kubeconfig, empty for its current one. Raises
+        AccessError.
         """
-        return cls(kubeconfig, await _load(kubeconfig))
+        return cls(kubeconfig, context, await _load(kubeconfig, context))
 
     @property
     def credentials(self) -> Credentials:
@@ -45,7 +47,7 @@ class ApiAccess:
 
     async def reload(self) -> None:
         """Read address and credentials again, after they rotated. Raises AccessError."""
-        self._credentials = await _load(self._kubeconfig)
+        self._credentials = await _load(self._kubeconfig, self._context)
 
     async def authorization(self) -> str:
         """Return the Authorization header, empty for none. Raises AccessError."""
@@ -68,7 +70,7 @@ def _name(kubeconfig: str | None) -> str:
     return kubeconfig or "the pod's service account"
 
 
-async def _load(kubeconfig: str | None) -> Credentials:
+async def _load(kubeconfig: str | None, context: str) -> Credentials:
     name = _name(kubeconfig)
     try:
         credentials: Credentials
@@ -77,7 +79,7 @@ async def _load(kubeconfig: str | None) -> Credentials:
         else:
             from nodeguard.kube.kubeconfig import load_kubeconfig  # noqa: PLC0415 - costs 21 MiB
 
-            credentials = await load_kubeconfig(kubeconfig)
+            credentials = await load_kubeconfig(kubeconfig, context)
         _valid_header(await credentials.authorization())
     except AccessError as error:
         raise AccessError(f"{name}: {error}") from None

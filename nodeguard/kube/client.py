@@ -72,13 +72,13 @@ class ApiClient:
         )
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None) -> Self:
+    async def connect(cls, kubeconfig: str | None, context: str = "") -> Self:
         """Load the server's address and the credentials. No request is sent yet.
 
-        kubeconfig: as of ApiAccess.connect. Raises ApiError for credentials that are not usable.
+        kubeconfig, context: as of ApiAccess.connect. Raises ApiError for credentials that are not usable.
         """
         try:
-            return cls(await ApiAccess.connect(kubeconfig))
+            return cls(await ApiAccess.connect(kubeconfig, context))
         except AccessError as error:
             raise _access_error(error) from None
 

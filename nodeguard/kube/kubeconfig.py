@@ -42,16 +42,18 @@ class KubeconfigCredentials:
             raise AccessError(str(error)) from None
 
 
-async def load_kubeconfig(paths: str) -> KubeconfigCredentials:
+async def load_kubeconfig(paths: str, context: str = "") -> KubeconfigCredentials:
     """Read a kubeconfig: a path, or several with `:` between them, of which those that exist are merged.
 
-    Raises AccessError and OSError.
+    context: in it, empty for its current one. Raises AccessError and OSError.
     """
     _check_existence(paths)
     configuration = Configuration()
     try:
         async with asyncio.timeout(_LOAD_TIMEOUT):
-            await _load(paths, client_configuration=configuration, persist_config=False)
+            await _load(
+                paths, context=context or None, client_configuration=configuration, persist_config=False
+            )
         return KubeconfigCredentials(configuration)
     except ConfigException as error:
         raise AccessError(f"{str(error).rstrip('.')}: check it with `kubectl config view`") from None

@@ -74,7 +74,10 @@ def nodeguard(words: Sequence[str]) -> None:
 
 
 def kubectl(words: Sequence[str]) -> None:
-    """Each object that is named is in the manifests, and a command for a pod is accepted by nodeguard."""
+    """Each object that is named is in the manifests, and a command for a pod or the plug-in is accepted by nodeguard."""
+    if words[0] == "nodeguard":
+        nodeguard(words[1:])
+        return
     before, dashes, inner = _cut(words, "--")
     if dashes:
         program, *arguments = inner
@@ -162,8 +165,10 @@ def install(words: Sequence[str]) -> None:
 
 
 def ln(words: Sequence[str]) -> None:
-    """The units' binary is put where a shell of root finds it under the name that the documentation uses."""
-    assert words[-2:] == [BINARY, "/usr/local/bin/nodeguard"]
+    """A program of the package is put where a shell of root finds it under the name that the documentation uses."""
+    programs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    directory = BINARY.rpartition("/")[0]
+    assert words[-2:] in [[f"{directory}/{name}", f"/usr/local/bin/{name}"] for name in programs]
 
 
 def pip(words: Sequence[str]) -> None:

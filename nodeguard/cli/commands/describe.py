@@ -71,7 +71,7 @@ def _kind_and_name(words: Sequence[str]) -> tuple[str, str]:
 
 def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    client = AggregatorClient(options)
+    client = options.connect(options)
 
     def render() -> str:
         try:

@@ -182,7 +182,7 @@ def _domains(options: Namespace) -> _List:
 
 
 def _incidents(options: Namespace) -> _List:
-    client = AggregatorClient(options)
+    client = options.connect(options)
     states = options.state or (["all"] if options.all else [])
     query = [f"state={state}" for state in states]
     query += [f"node={quote_name(options.node)}"] if options.node else []

@@ -1,0 +1,108 @@
+"""Runs a command of nodeguard in the pod of the active aggregator, by `kubectl exec`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
+from nodeguard.cli.plugin.cluster import ask, missing_right
+from nodeguard.cli.plugin.options import ClusterOptions
+from nodeguard.cli.streams import in_color
+from nodeguard.cli.usage import UsageError
+from nodeguard.kube.client import ApiClient, ApiError
+from nodeguard.kube.lease import LeaseRecord
+from nodeguard.kube.objects import TypedObject
+from nodeguard.kube.reading import Right, get_object, has_right
+
+# Any aggregator answers, if there is no leader or its pod is gone.
+_DEPLOYMENT = "deployment/nodeguard-aggregator"
+_POD = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+
+_ROLE = "the Role nodeguard-admin (value roles.admin.enabled of the chart)"
+
+
+def run_in_pod(options: ClusterOptions, words: Sequence[str]) -> int:
+    """Run a command; returns its exit code. words: of the command. Raises UsageError."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise UsageError(
+            "kubectl is not on the PATH: install it, because this command runs in a pod of the cluster"
+        )
+    pod = ask(options, partial(find_pod, options.namespace))
+    terminal = ["--stdin", "--tty"] if _is_interactive() else []
+    arguments = [
+        "kubectl",
+        "exec",
+        *options.kubectl_options(),
+        pod,
+        "--container=aggregator",
+        *terminal,
+        "--",
+    ]
+    return _run(kubectl, [*arguments, "nodeguard", *_with_color(words)])
+
+
+def _is_interactive() -> bool:
+    """Return whether a terminal is on both sides. Without one, standard input is left to the caller."""
+    return bool(sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty())
+
+
+def with_options(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return a command with more options: before `--`, where its arguments begin."""
+    end = words.index("--") if "--" in words else len(words)
+    return [*words[:end], *options, *words[end:]]
+
+
+def _with_color(words: Sequence[str]) -> list[str]:
+    """Return a command that is in color where it would be here."""
+    return with_options(words, [f"--color={'always' if in_color() else 'never'}"])
+
+
+async def find_pod(namespace: str, client: ApiClient) -> str:
+    """Return what to run the command in: the pod of the leader. Raises UsageError and ApiError."""
+    if not await has_right(client, Right("create", "", "pods/exec", namespace)):
+        raise missing_right(f"run commands in pods of the namespace {namespace}", _ROLE)
+    try:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE_NAME}"
+        lease = await get_object(client, path, LeaseRecord)
+    except ApiError as error:
+        if error.status == 403:
+            raise missing_right(f"read the Lease {LEASE_NAME} in the namespace {namespace}", _ROLE) from None
+        if error.status == 404:
+            raise UsageError(
+                f"there is no aggregator in the namespace {namespace}: name its namespace with -n before the "
+                "command, or its cluster with --context"
+            ) from None
+        raise
+    pod = lease.spec.holder.rpartition("_")[0]
+    return f"pod/{pod}" if await _exists(client, namespace, pod) else _DEPLOYMENT
+
+
+async def _exists(client: ApiClient, namespace: str, pod: str) -> bool:
+    """Return whether a pod exists: a leader that was killed leaves its name in the Lease."""
+    if not _POD.fullmatch(pod):
+        return False
+    try:
+        await get_object(client, f"/api/v1/namespaces/{namespace}/pods/{pod}", TypedObject)
+    except ApiError as error:
+        if error.status in {403, 404}:
+            return False
+        raise
+    return True
+
+
+def _run(program: str, arguments: list[str]) -> int:
+    """Run a program with the streams of this one; returns its exit code, as a shell does for signals."""
+    child = os.posix_spawn(program, arguments, os.environ)
+    try:
+        _, status = os.waitpid(child, 0)
+    except KeyboardInterrupt:
+        os.waitpid(child, 0)  # the terminal has interrupted it, too
+        raise
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code

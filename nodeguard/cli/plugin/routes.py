@@ -1,0 +1,47 @@
+"""Where the plug-in runs a command, by its options. Pure."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from enum import Enum
+
+# Commands that ask the aggregator, and those that ask the agent of the machine on which they run.
+_FLEET = frozenset({
+    "describe", "get", "gpus", "history", "incidents", "pause", "report", "resume", "status", "unmark",
+})  # fmt: skip
+_AGENT = frozenset({"clear", "inject"})
+
+# Commands that record who runs them; in a pod all operators are the same user.
+RECORDS_OPERATOR = frozenset({"gpus", "incidents", "pause", "resume", "unmark"})
+
+
+class Route(Enum):
+    """Where a command runs: here, here from NodeIncidents, in the pod of the leader, or on a node."""
+
+    HERE = "here"
+    INCIDENTS = "incidents"
+    POD = "pod"
+    NODE = "node"
+
+
+def is_local(name: str) -> bool:
+    """Return whether a command runs here whatever its options are. name: its first word."""
+    return name not in _FLEET | _AGENT
+
+
+def route(name: str, options: Namespace) -> Route:
+    """Return where a command runs. name: of one that is not local."""
+    match name:
+        case "get" if options.resource == "incidents":
+            return Route.INCIDENTS
+        case "describe" if options.kind == "incident":
+            return Route.INCIDENTS
+        case "get" if options.resource == "checks":
+            return Route.HERE
+        case "unmark" if options.without_aggregator:
+            return Route.HERE
+        case "gpus" if not getattr(options, "node", ""):
+            return Route.NODE
+        case "status" if options.agent:
+            return Route.NODE
+    return Route.NODE if name in _AGENT else Route.POD

@@ -1,0 +1,79 @@
+"""The commands of `kubectl nodeguard`: here, from NodeIncidents, or in the pod of the leader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib import import_module
+
+from nodeguard.cli.dispatch import HELP, command_list, run_command
+from nodeguard.cli.plugin.options import NAMESPACE, ClusterOptions, split_options
+from nodeguard.cli.plugin.routes import RECORDS_OPERATOR, Route, is_local, route
+from nodeguard.cli.streams import print_output
+from nodeguard.cli.usage import MISSING_EXTRA, OK, UNKNOWN, UsageError
+
+_USAGE = f"""\
+usage: kubectl nodeguard [OPTION]… COMMAND [OPTION]…
+
+The nodeguard command for a cluster, with your rights there. Commands for the fleet run in the pod of the
+active aggregator, by kubectl exec. get incidents and describe incident read NodeIncidents. The others run
+here.
+
+Options, as of kubectl:
+  --context NAME, --kubeconfig FILE  the cluster
+  -n, --namespace NAME               namespace of nodeguard ({NAMESPACE}); -n only before the command
+"""
+
+
+def run_plugin(words: Sequence[str]) -> int:
+    """Run a command; returns its exit code. words: the command line. Raises UserError."""
+    cluster, command = split_options(words)
+    if not command or (command[0] in HELP and len(command) == 1):
+        print_output(f"{_USAGE}\n{command_list()}")
+        return OK if command else UNKNOWN
+    if cluster.kubeconfig:
+        os.environ["KUBECONFIG"] = cluster.kubeconfig  # for commands that run here
+    name = command[0]
+    if is_local(name):
+        return _run_here(cluster, command)
+    module = import_module(f"nodeguard.cli.commands.{name}")
+    options = module.build_parser().parse_args(command[1:])
+    place = route(name, options)
+    if place is Route.HERE:
+        return _run_here(cluster, command)
+    if place is Route.NODE:
+        raise UsageError(_on_node(cluster, name))
+    try:
+        from nodeguard.cli.plugin.incident_client import IncidentClient  # noqa: PLC0415 - needs the aggregator's packages
+        from nodeguard.cli.plugin.pod import run_in_pod, with_options  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise UsageError(MISSING_EXTRA) from None
+    if place is Route.INCIDENTS:
+        options.connect = lambda _: IncidentClient(cluster)
+        code: int = module.run(options)
+        return code
+    # In a pod all operators are the same user.
+    operator = [f"--by={options.by}"] if name in RECORDS_OPERATOR else []
+    return run_in_pod(cluster, with_options(command, operator))
+
+
+def _run_here(cluster: ClusterOptions, command: Sequence[str]) -> int:
+    """Run a command of this machine, with the options of the plug-in if it reads the cluster."""
+    options = (
+        [f"--context={cluster.context}"] if cluster.context and command[0] in {"doctor", "unmark"} else []
+    )
+    if command[0] == "doctor" and cluster.namespace != NAMESPACE:
+        options.append(f"--namespace={cluster.namespace}")
+    if command[0] == "unmark":
+        os.environ["POD_NAMESPACE"] = cluster.namespace
+    return run_command([*command, *options])
+
+
+def _on_node(cluster: ClusterOptions, name: str) -> str:
+    """Return the error for a command that asks the agent of the machine where it runs."""
+    pods = f"kubectl get pods -n {cluster.namespace} -l app.kubernetes.io/name=nodeguard-agent -o wide"
+    other = ", or add --node NAME" if name == "gpus" else ""
+    return (
+        f"it asks the agent of the machine on which it runs: run it there, or in the agent's pod with "
+        f"kubectl exec -n {cluster.namespace} POD -- nodeguard {name} …{other}; {pods} lists the pods"
+    )

@@ -1,0 +1,93 @@
+"""Where the plug-in runs each command, and its own options."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from nodeguard.cli.commands import COMMANDS
+from nodeguard.cli.parser_tree import read_parsers
+from nodeguard.cli.plugin.options import ClusterOptions, split_options
+from nodeguard.cli.plugin.routes import RECORDS_OPERATOR, Route, is_local, route
+from nodeguard.cli.usage import UsageError
+from tests.cli.test_dispatch import walk
+
+PLACES = {
+    "check": None,
+    "explain ecc": None,
+    "policy check policy.yaml": None,
+    "version": None,
+    "doctor --cluster": None,
+    "get checks": Route.HERE,
+    "unmark --all --without-aggregator": Route.HERE,
+    "get incidents -n gpu-7": Route.INCIDENTS,
+    "describe incident NAME": Route.INCIDENTS,
+    "describe incident/NAME": Route.INCIDENTS,
+    "get nodes": Route.POD,
+    "describe gpu-7": Route.POD,
+    "describe node/gpu-7": Route.POD,
+    "unmark gpu-7": Route.POD,
+    "incidents clear NAME": Route.POD,
+    "report": Route.POD,
+    "status": Route.POD,
+    "gpus detach -d 30m --node gpu-7": Route.POD,
+    "gpus detach -d 30m": Route.NODE,
+    "gpus status": Route.NODE,
+    "status --agent": Route.NODE,
+    "clear gpu-lost node": Route.NODE,
+    "inject gpu-lost": Route.NODE,
+}
+
+
+@pytest.mark.parametrize(("line", "place"), PLACES.items())
+def test_each_command_has_its_place(line: str, place: Route | None) -> None:
+    name, *words = line.split()
+    assert is_local(name) == (place is None)
+    if place is not None:
+        parser = import_module(f"nodeguard.cli.commands.{name}").build_parser()
+        assert route(name, parser.parse_args(words)) == place
+
+
+def test_a_command_that_asks_an_aggregator_or_an_agent_is_not_local() -> None:
+    asking = {
+        command.words[0]
+        for command in walk(read_parsers())
+        for option in command.options
+        if "--socket" in option.flags and command.words[0] not in {"agent", "aggregator", "doctor"}
+    }
+    assert asking <= {command.name for command in COMMANDS if not is_local(command.name)}
+
+
+def test_each_command_that_records_its_operator_gets_the_name_of_the_user() -> None:
+    assert {
+        command.words[0]
+        for command in walk(read_parsers())
+        for option in command.options
+        if "--by" in option.flags and "your name" in option.about
+    } == RECORDS_OPERATOR
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "command"),
+    [
+        ("status", ClusterOptions(), "status"),
+        ("-n gpu --context=prod status", ClusterOptions("gpu", "prod"), "status"),
+        ("status --context prod --kubeconfig f", ClusterOptions("nodeguard", "prod", "f"), "status"),
+        ("-n gpu get incidents -n gpu-7", ClusterOptions("gpu"), "get incidents -n gpu-7"),
+        ("unmark -- --context", ClusterOptions(), "unmark -- --context"),
+        ("unmark namespace context=x", ClusterOptions(), "unmark namespace context=x"),
+    ],
+)
+def test_its_own_options_are_anywhere(line: str, options: ClusterOptions, command: str) -> None:
+    assert split_options(line.split()) == (options, command.split())
+
+
+@pytest.mark.parametrize("line", ["--context", "--context= status", "status --namespace"])
+def test_an_option_without_a_value_is_refused(line: str) -> None:
+    with pytest.raises(UsageError, match="has no value: write --"):
+        split_options(line.split())
+
+
+def test_kubectl_gets_the_options_that_are_set() -> None:
+    assert list(ClusterOptions("gpu", "", "f").kubectl_options()) == ["--namespace=gpu", "--kubeconfig=f"]

@@ -1,0 +1,175 @@
+"""The plug-in without a cluster: its help, its errors, and what it gives to kubectl."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from nodeguard.cli.commands import COMMANDS
+from nodeguard.cli.main import kubectl_main
+from nodeguard.cli.plugin import pod
+from nodeguard.cli.plugin.options import ClusterOptions
+from nodeguard.cli.usage import UsageError
+from nodeguard.kube.client import ApiClient
+from nodeguard.kube.errors import ApiError
+
+pytestmark = pytest.mark.slow  # imports the client of Kubernetes
+
+LEADER = "pod/nodeguard-aggregator-6f7c9d-x2vbn"
+
+# Writes its arguments to a file, and ends with the code or the signal that the file `end` has.
+KUBECTL = """#!{python}
+import json, os, pathlib, sys
+here = pathlib.Path(__file__).parent
+(here / "seen").write_text(json.dumps(sys.argv[1:]))
+end = int((here / "end").read_text())
+os.kill(os.getpid(), -end) if end < 0 else sys.exit(end)
+"""
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the directory of a program in place of kubectl, on a cluster with a leader."""
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(KUBECTL.format(python=sys.executable))
+    kubectl.chmod(0o755)
+    (tmp_path / "end").write_text("0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SUDO_USER", "ada")
+
+    def ask(_: ClusterOptions, query: Callable[[Any], Awaitable[str]]) -> str:
+        return LEADER
+
+    monkeypatch.setattr(pod, "ask", ask)
+    return tmp_path
+
+
+def given(laptop: Path) -> list[str]:
+    arguments: list[str] = json.loads((laptop / "seen").read_text())
+    return arguments
+
+
+def test_a_command_of_the_fleet_runs_in_the_pod_of_the_leader(laptop: Path) -> None:
+    assert kubectl_main(["-n", "gpu", "--context", "prod", "get", "nodes", "-o", "json"]) == 0
+    assert given(laptop) == [
+        *("exec", "--namespace=gpu", "--context=prod", LEADER, "--container=aggregator", "--"),
+        *("nodeguard", "get", "nodes", "-o", "json", "--color=never"),
+    ]
+
+
+def test_the_operator_is_the_user_of_the_laptop(laptop: Path) -> None:
+    assert kubectl_main(["pause", "--reason", "a bad driver"]) == 0
+    assert given(laptop)[-5:] == ["pause", "--reason", "a bad driver", "--by=ada", "--color=never"]
+    assert kubectl_main(["unmark", "--by", "eve", "--", "gpu-7"]) == 0
+    assert given(laptop)[-7:] == ["unmark", "--by", "eve", "--by=eve", "--color=never", "--", "gpu-7"]
+
+
+@pytest.mark.parametrize(("end", "code"), [(0, 0), (1, 1), (2, 2), (3, 3), (130, 130), (-15, 143)])
+def test_the_exit_code_is_that_of_the_command(laptop: Path, end: int, code: int) -> None:
+    (laptop / "end").write_text(str(end))
+    assert kubectl_main(["status"]) == code
+
+
+def test_a_command_that_is_wrong_does_not_reach_the_cluster(
+    laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        kubectl_main(["get", "nodez"])
+    assert ended.value.code == 3
+    assert "did you mean node or nodes?" in capsys.readouterr().err
+    assert not (laptop / "seen").exists()
+
+
+def test_without_kubectl_the_error_names_it(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (laptop / "kubectl").unlink()
+    assert kubectl_main(["status"]) == 3
+    assert capsys.readouterr().err == (
+        "kubectl nodeguard status: kubectl is not on the PATH: install it, because this command runs in a pod of the "
+        "cluster\n"
+    )
+
+
+def test_a_command_for_the_agent_names_where_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert kubectl_main(["-n", "gpu", "gpus", "detach", "--duration", "30m"]) == 3
+    error = capsys.readouterr().err
+    assert "kubectl exec -n gpu POD -- nodeguard gpus …, or add --node NAME" in error
+
+
+@pytest.mark.parametrize("words", [["--help"], ["help"], ["-n", "gpu", "-h"], []])
+def test_the_help_has_its_options_and_all_commands(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert kubectl_main(words) == (0 if words else 3)
+    text = capsys.readouterr().out
+    assert text.startswith("usage: kubectl nodeguard [OPTION]… COMMAND")
+    assert all(f"\n  {command.name} " in text for command in COMMANDS)
+
+
+def test_other_commands_run_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert kubectl_main(["--context", "prod", "version"]) == 0
+    assert capsys.readouterr().out.startswith("nodeguard 0.1.0")
+    assert kubectl_main(["get", "checks", "-o", "name", "gpu-lost"]) == 0
+    assert capsys.readouterr().out == "check/gpu-lost\n"
+
+
+def test_a_cluster_that_is_not_reached_is_an_error_of_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "")
+    assert kubectl_main(["--kubeconfig", str(tmp_path / "none"), "get", "incidents"]) == 3
+    error = capsys.readouterr().err
+    assert error.startswith(f"kubectl nodeguard: the cluster cannot be read: {tmp_path}/none: No such file")
+
+
+class Server:
+    """Answers the requests of the plug-in. holder: of the Lease, None for no Lease. pods: that exist."""
+
+    def __init__(self, holder: str | None, pods: tuple[str, ...] = (), *, allowed: bool = True) -> None:
+        self._holder, self._pods, self._allowed = holder, pods, allowed
+
+    async def request(self, method: str, path: str, **_: object) -> bytes:
+        if method == "POST":
+            return json.dumps({"status": {"allowed": self._allowed}}).encode()
+        name = path.rpartition("/")[2]
+        if "/leases/" in path and self._holder is not None:
+            return json.dumps({**_OBJECT, "spec": {"holderIdentity": self._holder}}).encode()
+        if name in self._pods:
+            return json.dumps(_OBJECT).encode()
+        raise ApiError(404, "NotFound", "not found")
+
+
+_OBJECT = {"metadata": {"name": "x", "uid": "u", "resourceVersion": "1"}}
+
+
+def found(server: Server) -> str:
+    return asyncio.run(pod.find_pod("gpu", cast("ApiClient", server)))
+
+
+@pytest.mark.parametrize(
+    ("holder", "expected"),
+    [
+        ("leader-1_0a1b2c3d", "pod/leader-1"),
+        ("gone-1_0a1b2c3d", "deployment/nodeguard-aggregator"),
+        ("", "deployment/nodeguard-aggregator"),
+        ("--all_0a1b2c3d", "deployment/nodeguard-aggregator"),
+        ("../../nodes/leader-1_0a1b2c3d", "deployment/nodeguard-aggregator"),
+    ],
+)
+def test_the_lease_names_the_pod(holder: str, expected: str) -> None:
+    assert found(Server(holder, ("leader-1",))) == expected
+
+
+def test_a_namespace_without_an_aggregator_is_named() -> None:
+    with pytest.raises(UsageError, match="no aggregator in the namespace gpu: name its namespace with -n"):
+        found(Server(None))
+
+
+def test_a_missing_right_names_the_role() -> None:
+    with pytest.raises(UsageError, match=r"no right to run commands in pods .* the Role nodeguard-admin"):
+        found(Server("leader-1_0a1b2c3d", allowed=False))

@@ -1,0 +1,100 @@
+"""The kubectl plug-in against a real API server, as people who may read incidents, run commands in pods, or nothing.
+
+tests/e2e/test_plugin_in_pods.py runs commands in pods of real kubelets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controlplane.cluster import Cluster
+from tests.daemonset.manifests import NAMESPACE
+from tests.e2e import scene
+from tests.e2e.fleet import Fleet
+from tests.e2e.laptop import Laptop
+from tests.e2e.scene import ENFORCED, running_fleet
+
+pytestmark = pytest.mark.slow
+
+NODE = "gpu-7"
+
+_INCIDENTS = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
+
+# What an aggregator answers and a NodeIncident does not say: the time of the answer, and what a mark waits for.
+_DIFFERENT = frozenset({"at", "age", "last_transition_age", "marks"})
+
+_ROLES = "see docs/install/kubernetes.md#roles-of-people"
+
+
+def test_what_each_role_may_do(controlplane: Cluster, tmp_path: Path) -> None:
+    with running_fleet(controlplane, ENFORCED, NODE, "gpu-8") as fleet:
+        agent = fleet.agents[NODE]
+        scene.inject_gpu_fault(agent)
+        agent.until(lambda: recorded_state(controlplane) == "Marked")
+        an_answer_names_the_missing_role(Laptop(controlplane, "newcomer", tmp_path))
+        reader = Laptop(controlplane, "reader", tmp_path)
+        reader.give("clusterrole", "nodeguard-viewer")
+        a_viewer_reads_incidents(reader, fleet)
+        a_viewer_runs_nothing_in_pods(reader)
+        the_options_name_the_cluster(reader)
+
+
+def recorded_state(cluster: Cluster) -> str:
+    """Return the state of the only NodeIncident; empty for none."""
+    items = cluster.api.get(_INCIDENTS)["items"]
+    return str(items[0].get("status", {}).get("state", "")) if items else ""
+
+
+def an_answer_names_the_missing_role(newcomer: Laptop) -> None:
+    assert newcomer.run("get", "incidents", code=3) == (
+        "kubectl nodeguard get: you have no right to list NodeIncidents: the ClusterRole nodeguard-viewer gives it, "
+        f"{_ROLES}\n"
+    )
+    assert "the ClusterRole nodeguard-viewer gives it" in newcomer.run("describe", "incident", NODE, code=3)
+    assert "the Role nodeguard-admin" in newcomer.run("status", code=3)
+
+
+def a_viewer_reads_incidents(reader: Laptop, fleet: Fleet) -> None:
+    [aggregator] = fleet.aggregators
+    listed = json.loads(reader.run("get", "incidents", "-o", "json"))
+    [incident] = listed["incidents"]
+    [answered] = aggregator.query("/v1/incidents")["incidents"]
+    assert common(incident) == common(answered)
+    assert NODE in reader.run_printed("kubectl nodeguard get incidents")
+    assert reader.run("get", "incidents", "-o", "name") == f"incident/{answered['name']}\n"
+    assert json.loads(reader.run("get", "incidents", "-n", "gpu-8", "-o", "json"))["incidents"] == []
+    assert len(json.loads(reader.run("get", "incidents", "-n", NODE, "-A", "-o", "json"))["incidents"]) == 1
+    assert json.loads(reader.run("get", "incidents", "--state", "resolved", "-o", "json"))["incidents"] == []
+    full = json.loads(reader.run("describe", "incident", NODE, "-o", "json"))
+    assert common(full) == common(aggregator.query(f"/v1/incidents/{answered['name']}"))
+    assert "kubectl drain" in reader.run_printed(
+        "kubectl nodeguard describe incident NAME", NAME=answered["name"]
+    )
+    assert "incident 'gpu-99' not found" in reader.run("describe", "incident", "gpu-99", code=3)
+
+
+def common(incident: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an incident has in both answers."""
+    return {name: value for name, value in incident.items() if name not in _DIFFERENT}
+
+
+def a_viewer_runs_nothing_in_pods(reader: Laptop) -> None:
+    assert reader.run("get", "nodes", code=3) == (
+        f"kubectl nodeguard get: you have no right to run commands in pods of the namespace {NAMESPACE}: the Role "
+        f"nodeguard-admin (value roles.admin.enabled of the chart) gives it, {_ROLES}\n"
+    )
+
+
+def the_options_name_the_cluster(reader: Laptop) -> None:
+    kubeconfig = reader.environment.pop("KUBECONFIG")
+    assert "name a kubeconfig" in reader.run("get", "incidents", code=3)
+    options = ("--kubeconfig", kubeconfig, "--context=tests")
+    assert NODE in reader.run(*options, "get", "incidents")
+    assert NODE in reader.run("get", "incidents", *options)
+    assert "other" in reader.run("get", "incidents", "--kubeconfig", kubeconfig, "--context", "other", code=3)
+    reader.environment["KUBECONFIG"] = kubeconfig
