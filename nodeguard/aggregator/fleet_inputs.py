@@ -129,6 +129,11 @@ class FleetInputs:
         self._planner.restore_incidents(incidents)
         self._wake()
 
+    def earlier_term_read(self, began: float, ended: float) -> None:
+        """Handle from when until when an earlier aggregator led, in seconds since the epoch; once."""
+        self._planner.restore_term(began, ended, self._now())
+        self._wake()
+
     # Decisions of operators.
 
     def incident_decided(self, decision: OperatorDecision, *, is_new: bool) -> None:

@@ -136,6 +136,13 @@ class Planner:
         self.tracker.restore(recorded)
         self._restored.add_incidents(recorded)
 
+    def restore_term(self, began: float, ended: float, now: Instant) -> None:
+        """Restore from when until when an earlier aggregator led, in seconds since the epoch: the faults of
+        that time that it did not take for shared ones count only beside a new fault.
+        """
+        self.state.touch_fleet()
+        self.diagnosis.voting.earlier_term = now.mono_of(began), min(now.mono, now.mono_of(ended))
+
     def restore_clear(self, incident: Incident, at: float) -> None:
         """Restore an operator's clear of an open incident of a domain or a check from before this start. at:
         seconds since the epoch; 0 if that is not recorded.

@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from nodeguard.kube.client import MERGE_PATCH
 from nodeguard.kube.errors import ApiError, decoded, single_line
 from nodeguard.kube.objects import TypedObject
+from nodeguard.model.instant import parse_or_zero
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class _Spec(Struct):
     holder: str = field(name="holderIdentity", default="")
     duration: int = field(name="leaseDurationSeconds", default=LEASE_SECONDS)
     transitions: int = field(name="leaseTransitions", default=0)
+    acquired: str | None = field(name="acquireTime", default=None)
+    renewed: str | None = field(name="renewTime", default=None)
 
 
 class LeaseRecord(TypedObject):
@@ -98,7 +101,9 @@ class Lease:
     name: of this process, for operators; `identity` is unique to it. Times are seconds of a monotonic clock.
     problem: None while the API server answers. vacant_since: since when this candidate has seen no holder;
     None while there is one. answered: start of the latest attempt that the API server has answered. epoch: of
-    the lease when this candidate last won it. renewals: how often it took or renewed the lease.
+    the lease when this candidate last won it. renewals: how often it took or renewed the lease. earlier_term:
+    from when until when the holder had led at the first read, in seconds since the epoch by its clock; None
+    if that is unknown.
     """
 
     def __init__(
@@ -121,7 +126,9 @@ class Lease:
         self.identity = f"{name}_{secrets.token_hex(4)}"
         self.problem: LeaseProblem | None = None
         self.vacant_since: float | None = None
+        self.earlier_term: tuple[float, float] | None = None
         self.answered = _NEVER
+        self._was_read = False
         self._record: LeaseRecord | None = None  # None: read it before the next write
         self._holder = ""  # identity of the holder when the lease was last read
         self._last_version = ("", 0.0)  # the lease's version, and when it was first seen
@@ -304,6 +311,9 @@ class Lease:
                 return None
             raise
         self._holder = record.spec.holder
+        if not self._was_read:
+            self._was_read = True
+            self.earlier_term = _term(record.spec)
         # So that the epoch continues if the lease is deleted.
         if self._min_epoch < record.spec.transitions < _MAX_EPOCH:
             self._min_epoch = record.spec.transitions
@@ -369,6 +379,12 @@ def _spec(holder: str, epoch: int, duration: int, *, is_new: bool) -> dict[str, 
         "leaseTransitions": epoch,
     }
     return {**spec, "acquireTime": now} if is_new else spec
+
+
+def _term(spec: _Spec) -> tuple[float, float] | None:
+    """Return from when until when the holder of a lease led; None if the lease does not have that."""
+    acquired, renewed = parse_or_zero(spec.acquired or ""), parse_or_zero(spec.renewed or "")
+    return (acquired, renewed) if acquired and renewed else None
 
 
 def _decode(body: bytes) -> LeaseRecord:

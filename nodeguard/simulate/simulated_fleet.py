@@ -75,6 +75,7 @@ class SimulatedFleet:
         self._readings: deque[tuple[float, int]] = deque()  # of jobs
         self._timeouts: list[tuple[float, int]] = []
         self._healthy_report = agents.healthy_report
+        self._started = 0.0
         self._last_write = self._last_plan = -inf
         self._plan_due = self._writes_since = 0.0
         self._degraded: set[str] = set()
@@ -117,6 +118,8 @@ class SimulatedFleet:
         for node in self._nodes:
             self.planner.update_node(node, self._observed.get(node.key))
         self.planner.restore_incidents(before.all_incidents())
+        self.planner.restore_term(_WALL + self._started, _WALL + at, self._now(at))
+        self._started = at
         self._writes.clear()
         for index in range(len(self._nodes)):
             if index not in self._lost_agents:

@@ -65,6 +65,7 @@ class Fleet:
         self.policy = policy
         self.wall = 1_700_000_000.0
         self.mono = 10_000.0
+        self.started = self.wall
         self.nodes: dict[str, Node] = {}
         self.rules: dict[str, DeviceRule] = {}
         self.devices: dict[str, tuple[Device, ...]] = {}
@@ -189,6 +190,8 @@ class Fleet:
             self.received[uid] = self.now
             self.planner.record_report(uid, report, self.now)
         self.planner.restore_incidents(recorded)
+        self.planner.restore_term(self.started, self.wall, self.now)
+        self.started = self.wall
         self.planner.tick(self.now)
 
     def taints(self, number: int) -> list[str]:

@@ -10,6 +10,7 @@ import pytest_asyncio
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.lease import HOLD_SECONDS, LEASE_SECONDS, Lease, LeaseRecord
+from nodeguard.model.instant import parse_rfc3339
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster
 from tests.kube.detour import Detour
@@ -52,6 +53,23 @@ async def test_one_of_two_candidates_holds_the_lease(
         assert not await second.renew(float(now))
         assert (first.holder(now), second.holder(now)) == ("one", "one")
     assert (first.epoch, second.epoch, second.is_held(139.0)) == (1, 0, False)
+
+
+async def test_a_candidate_reads_from_when_until_when_an_earlier_holder_led(
+    near_api: ApiClient, api_server: Cluster
+) -> None:
+    first = candidate(near_api, "one")
+    await first.renew(100.0)
+    await first.renew(105.0)
+    assert first.earlier_term is None
+    lease = spec(api_server)
+    second = candidate(near_api, "two")
+    await second.renew(106.0)
+    await first.release()
+    await second.renew(110.0)
+    term = parse_rfc3339(lease["acquireTime"]), parse_rfc3339(lease["renewTime"])
+    assert (second.is_held(110.0), second.earlier_term) == (True, term)
+    assert term[0] < term[1]
 
 
 async def test_a_holder_that_freezes_stops_before_another_begins(

@@ -53,6 +53,7 @@ class World:
         self.dismissed: set[str] = set()
         self.suppressed_versions: set[str] = set()
         self._quiet_turns = 0
+        self.started: float | None = None  # the wall clock at the start of the aggregator
         self.agents: dict[int, WorldAgent] = {}
         for number in range(history.nodes):
             self.cluster.create(number, self.leaf)
@@ -69,6 +70,9 @@ class World:
     def start(self) -> None:
         """Start a new aggregator; the old one has ended."""
         self.aggregator = WorldAggregator(self.policy, self.cluster, self.paused, self.now)
+        if self.started is not None:
+            self.aggregator.planner.restore_term(self.started, self.wall, self.now())
+        self.started = self.wall
         self.planner, self.inputs = self.aggregator.planner, self.aggregator.inputs
         self.loop = PlanLoop(self.planner, max_interval=inf)
         self.cluster._on_node = self.aggregator.node_changed

@@ -83,13 +83,7 @@ class CompetingCandidates(SettlingCandidates):
             margin = candidate.margin if isinstance(candidate, Candidate) else 0.0
             is_near = margin < SURE
             wait = self._rule.weak_evidence.wait if is_near else self._rule.grace_period
-            if (
-                margin > 0.0
-                and waited >= wait
-                and not self._is_weak(candidate, waited, now)
-                and not self._has_ended(candidate)
-                and not self._is_from_before(candidate)
-            ):
+            if margin > 0.0 and waited >= wait and self._settles(candidate, waited, now):
                 yield candidate
 
     def drop(self, candidate: DomainCandidate) -> None:

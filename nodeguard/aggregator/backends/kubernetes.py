@@ -125,6 +125,9 @@ class KubernetesBackend:
             # The writers end before the lease is released.
             await self._end_session(self.watches.leader)
         held = await self._keeper.renew(now, wanted=candidacy.wanted)
+        if self._lease.earlier_term is not None:
+            self._inputs.earlier_term_read(*self._lease.earlier_term)
+            self._lease.earlier_term = None
         leader = self.watches.leader
         # An aggregator without its watches or writers must not lead.
         self._tasks.raise_failure()

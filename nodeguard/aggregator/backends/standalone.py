@@ -70,6 +70,8 @@ class StandaloneBackend:
         self._forgot_at = float("-inf")
         inputs.fleet_decided(self._store.pause)
         inputs.incidents_listed(self._logged.values())
+        if self._store.restored.led is not None:
+            inputs.earlier_term_read(*self._store.restored.led)
         for name in self._store.gpus.keys() | self._store.advised.keys():
             self._update_node(name)
         for decision in self._store.decisions.values():
@@ -141,6 +143,7 @@ class StandaloneBackend:
         if now.mono - self._forgot_at >= _FORGET_INTERVAL:
             self._forgot_at = now.mono
             self._forget(now.mono)
+            self._store.changed()  # with the time until which this aggregator has led
         self._store.write_if_due(now.mono)
 
     def remove_marks(self) -> bool:

@@ -59,7 +59,8 @@ class AdvisedMarks(Struct, frozen=True, omit_defaults=True):
 class StandaloneState(Struct, frozen=True, omit_defaults=True):
     """The content of the file. decisions, incidents: by name. nodes: with advised marks, by name.
 
-    gpus: of all nodes, by name. actions: by key.
+    gpus: of all nodes, by name. actions: by key. led: from when until when the aggregator led, in seconds
+    since the epoch; None if an earlier version wrote the file.
     """
 
     version: int = _VERSION
@@ -69,6 +70,7 @@ class StandaloneState(Struct, frozen=True, omit_defaults=True):
     nodes: dict[str, AdvisedMarks] = {}
     gpus: dict[str, int] = {}
     actions: dict[str, NodeAction] = {}
+    led: tuple[float, float] | None = None
 
 
 class StandaloneStateError(Exception):

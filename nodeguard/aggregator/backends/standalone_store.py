@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from functools import partial
 
 from msgspec.structs import replace
@@ -49,6 +50,7 @@ class StandaloneStore:
         self.advised = dict(self.restored.nodes)
         self.gpus = dict(self.restored.gpus)
         self.actions = self.restored.actions
+        self._began = time.time()
         self._is_changed = True
         self._written_at = float("-inf")
         self._omitted = 0
@@ -159,6 +161,7 @@ class StandaloneStore:
             nodes=dict(self.advised),
             gpus=dict(self.gpus),
             actions=self.actions,
+            led=(self._began, time.time()),
         )
 
     def _written(self, error: str, omitted: int) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Container, Iterator, Set
 from nodeguard.fleet.diagnosis.candidates import choose_candidates, significant_domains
 from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
 from nodeguard.fleet.diagnosis.results import (
-    ALL_REPORTED,
     Candidate,
     DegradedDomain,
     fewest_nodes,
@@ -91,13 +90,18 @@ class SettlingCandidates:
         """Yield the candidates that have been chosen for long enough."""
         for candidate in candidates:
             waited = now - self.clocks[candidate.fault_class, candidate.domain]
-            if (
-                waited >= self._rule.grace_period
-                and not self._is_weak(candidate, waited, now)
-                and not self._has_ended(candidate)
-                and not self._is_from_before(candidate)
-            ):
+            if waited >= self._rule.grace_period and self._settles(candidate, waited, now):
                 yield candidate
+
+    def _settles(self, candidate: Candidate, waited: float, now: float) -> bool:
+        """Return whether a candidate that was chosen for some seconds becomes degraded. With few voters it
+        waits for longer.
+        """
+        is_weak = self._votes.votes_by_class[candidate.fault_class].is_weak(candidate)
+        wait = self._rule.weak_evidence.wait if is_weak else self._rule.grace_period
+        if waited < wait or (is_weak and self._is_quiet(candidate, now)):
+            return False
+        return not (self._has_ended(candidate) or self._votes.were_judged(candidate.voters, wait))
 
     def drop(self, candidate: Candidate) -> None:
         """Drop a candidate."""
@@ -119,20 +123,6 @@ class SettlingCandidates:
             return False
         active = self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
         return len(active) < fewest_nodes(votes.vote_class.share, candidate.size)
-
-    def _is_from_before(self, candidate: Candidate) -> bool:
-        """Return whether all votes are warnings of events that passed before this start: the aggregator
-        before it had the time to decide, and knew more, such as the cordons of a maintenance.
-        """
-        fault_class, voters, began = candidate.fault_class, candidate.voters, self._votes.began
-        is_old = began is not None and max(voters.values()) < began - ALL_REPORTED
-        if not is_old or self._votes.votes_by_class[fault_class].vote_class.lasting:
-            return False
-        return all(
-            self._votes.only_warns(check)
-            for check in self._votes.checks_of(fault_class, voters)
-            if not self._votes.firings[check].active.isdisjoint(voters)
-        )
 
     def _still_affected(
         self, votes: FaultVotes, leaves: Set[str], suppressed: Container[str]
@@ -169,13 +159,9 @@ class SettlingCandidates:
         degraded = self._domains.degraded.get(domain)
         return degraded is not None and self._domains.are_alike(fault_class, degraded)
 
-    def _is_weak(self, candidate: Candidate, waited: float, now: float) -> bool:
-        """Return whether so small a share of many nodes is affected that the diagnosis waits."""
+    def _is_quiet(self, candidate: Candidate, now: float) -> bool:
+        """Return whether hardly any node of a candidate has shown the fault recently."""
         votes = self._votes.votes_by_class[candidate.fault_class]
-        if not votes.is_weak(candidate):
-            return False
-        if waited < self._rule.weak_evidence.wait:
-            return True
         recent = set(votes.voters(candidate.domain, now, self._rule.weak_evidence.recent))
         if votes.vote_class.lasting:
             recent |= self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()

@@ -171,9 +171,14 @@ class SuppressedChecks:
         self._unexplained = {
             check: firings
             for check, firings in self._find_suspected(checks, candidates, excluded, now).items()
-            if self.may_be_false(check, firings.nodes, now)
+            if self.may_be_false(check, firings.nodes, now) and not self._were_judged(check, firings.nodes)
         }
         self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
+
+    def _were_judged(self, check: str, uids: Set[str]) -> bool:
+        """Return whether an earlier aggregator decided on the latest onsets of a check on some nodes."""
+        latest = self._votes.firings[check].latest
+        return self._votes.were_judged({uid: latest[uid] for uid in uids}, self._rule.grace_period)
 
     def _is_open(self, check: str) -> bool:
         """Return whether a check needs another evaluation without any change."""

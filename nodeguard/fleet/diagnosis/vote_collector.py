@@ -17,6 +17,7 @@ from nodeguard.fleet.diagnosis.node_evidence import (
     is_kernel_confirmed,
 )
 from nodeguard.fleet.diagnosis.recoveries import is_recovery
+from nodeguard.fleet.diagnosis.results import ALL_REPORTED
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN
@@ -146,6 +147,9 @@ class VoteCollector:
         report = self._state.reports.get(uid)
         if report is None or report.late:
             return
+        began = self.diagnosis.voting.began
+        if uid not in self._findings and began is not None and now.mono - began > ALL_REPORTED:
+            self.diagnosis.voting.late.add(uid)
         before_findings, self._findings[uid] = self._findings.get(uid, ()), report.findings
         self.update_node(uid)
         reported = {finding.check for finding in report.findings}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from math import inf
 
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings
-from nodeguard.fleet.diagnosis.results import VoteTally
+from nodeguard.fleet.diagnosis.results import ALL_REPORTED, VoteTally
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.policy_rules import matches_any
 from nodeguard.fleet.state.topology.members import DomainMembers, path_prefixes
@@ -23,7 +23,8 @@ class VoteIndex:
     began: time of the first evaluation. changed_checks: checks that fired since the latest; new_onsets: on
     which nodes, by check; new_voters: uids that voted since, by class. unreported: number of nodes with stale
     agents that never reported to this aggregator. version_changes: when a node got another version, by uid
-    and domain.
+    and domain. earlier_term: from when until when an earlier aggregator led; late: nodes with a first report
+    long after the start of this one.
     """
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
@@ -38,6 +39,8 @@ class VoteIndex:
         self.version_changes: dict[tuple[str, str], float] = {}
         self.began: float | None = None
         self.unreported = 0
+        self.earlier_term = (inf, -inf)
+        self.late: set[str] = set()
         self._rule = rule
         self._versions: dict[str, tuple[str, ...]] = {}  # the latest of each topology, by uid
         self._classes_of_name: dict[str, tuple[FaultVotes, ...]] = {}
@@ -68,6 +71,15 @@ class VoteIndex:
                 firings.remove_node(uid)
         return True
 
+    def were_judged(self, votes: Mapping[str, float], wait: float) -> bool:
+        """Return whether an earlier aggregator led for long enough to decide after all of some votes. It may
+        have known more, such as the cordons of a maintenance. votes: onsets, by uid; wait: seconds for which
+        a decision waits.
+        """
+        began, ended = self.earlier_term
+        latest = max(began, *votes.values())
+        return latest + wait + ALL_REPORTED <= ended and self.late.isdisjoint(votes)
+
     def record_versions(self, uid: str, versions: Iterable[str], now: float) -> None:
         """Record the versions of a node, also of one that may not vote. versions: their domains. Without one
         of a topology, for example while a driver is replaced, the latest version stays.
@@ -90,6 +102,7 @@ class VoteIndex:
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
         self.set_domains(uid, ())
+        self.late.discard(uid)
         for path in self._versions.pop(uid, ()):
             self.version_changes.pop((uid, path), None)
         for votes in self.votes_by_class.values():
@@ -274,7 +287,7 @@ class VoteIndex:
 
     def take_over(self, other: VoteIndex) -> None:
         """Continue with the start, the ends of diagnoses, the usual rates and the versions of other votes."""
-        self.began = other.began
+        self.began, self.earlier_term, self.late = other.began, other.earlier_term, other.late
         for check, firings in other.firings.items():
             self._firings(check).take_over(firings)
         self._ended.update(other._ended)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,22 @@ async def test_a_pause_survives_a_restart(scene: Scene, log: LogLines) -> None:
     assert "INFO new marks are resumed by=Bob" in log.text()
 
 
+async def test_the_time_for_which_an_aggregator_led_is_stored_each_minute(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: scene.now.wall)
+    scene.restart()
+    began = scene.now.mono
+    assert scene.planner.diagnosis.voting.earlier_term[1] == began
+    scene.report("gpu-1")
+    for _ in range(10):
+        await scene.turn(15.0)
+    scene.restart()
+    restored_began, ended = scene.planner.diagnosis.voting.earlier_term
+    assert restored_began == began
+    assert scene.mono - 60.0 <= ended <= scene.mono
+
+
 async def test_removed_marks_are_not_set_again_after_a_restart(scene: Scene) -> None:
     scene.report("gpu-1", finding())
     await scene.turn()
@@ -341,7 +358,7 @@ def test_the_error_names_an_unusable_file(scene: Scene, content: str, problem: s
 def test_only_the_owner_may_read_the_file(scene: Scene) -> None:
     path = Path(scene.path)
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert json.loads(path.read_text()) == {}
+    assert json.loads(path.read_text()).keys() == {"led"}
 
 
 async def test_a_file_that_is_too_long_is_refused_with_a_remedy(
