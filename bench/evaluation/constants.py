@@ -116,13 +116,15 @@ _PACKAGE = "nodeguard.fleet.diagnosis"
 MODULES: Mapping[str, tuple[str, ...]] = {
     "candidates": (
         "_MIN_OTHERS",
-        "_SIMILAR_SHARE",
+        "_PAUSE",
+        "_IN_TURN_CHANCE",
         "_MIN_VOTER_SHARE",
         "MAX_FLEET_SHARE",
         "_MIN_OVERLAP",
         "_MIN_SIGNIFICANCE",
         "_NEW_SECONDS",
     ),
+    "chosen_candidates": ("_DOMAIN_FAILS", "_WRONG_LABEL", "_CLEARLY_LIKELIER"),
     "degraded_domains": ("_MOST",),
     "diagnosis": ("_LATER", "_PART"),
     "job_starts": ("_BEFORE", "_AFTER", "_TOLERANCE", "_SPREAD", "_OTHERS", "_READ_WITHIN"),
@@ -135,7 +137,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "suspected_checks": ("_OF_ONE", "_SHARE_OF_ONE", "_MANY", "_STRAY_CHANCE", "_MISPLACED", "_CAUSES"),
     "vote_collector": ("VOTE_INTERVAL", "_ESTABLISHED", "_OLD"),
     "vote_index": ("_FAULT_RATE", "_WARNING_RATE"),
-    "votes": ("_SMALL",),
+    "votes": ("_SMALL", "_SMALL_PART"),
 }
 """Of modules of the diagnosis."""
 
@@ -156,7 +158,7 @@ LIMITS = frozenset(
 OTHERS = frozenset({"component_faults", "repeat_offenders"})
 """Modules about components, with faults that no domain shares: no episode depends on them."""
 
-_SHARES = {"_SIMILAR_SHARE", "_MIN_VOTER_SHARE", "MAX_FLEET_SHARE", "_MIN_OVERLAP", "_MOST"}
+_SHARES = {"_IN_TURN_CHANCE", "_SMALL_PART", "_MIN_VOTER_SHARE", "MAX_FLEET_SHARE", "_MIN_OVERLAP", "_MOST"}
 
 
 def constants() -> Iterator[str]:

@@ -6,7 +6,9 @@ Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from itertools import pairwise
+from math import lgamma, log
 
 from nodeguard.fleet.diagnosis.results import Candidate, most_children
 from nodeguard.fleet.diagnosis.significance import significance
@@ -77,7 +79,7 @@ class _AffectedDomains:
     def _evaluated(self, domain: str) -> Iterator[Candidate]:
         """Yield the candidate of a domain for each window in which it is affected."""
         votes, members = self._votes, self._members
-        is_parent = self._has_parts(domain)
+        is_parent = bool(votes.parts(domain))
         rule = votes.vote_rules[members.topology_of(domain)]
         share = rule.share if is_parent else votes.vote_class.share
         for window, voters in votes.significant_votes(domain, self._now, share):
@@ -85,16 +87,14 @@ class _AffectedDomains:
                 continue
             yield Candidate(votes.vote_class.name, domain, window, voters, members.size(domain))
 
-    def _has_parts(self, domain: str) -> bool:
-        """Return whether a domain has any child that is large enough to be degraded itself."""
-        children = self._members.children(domain)
-        return not all(self._votes.is_too_small(child) for child in children)
-
     def _is_whole(self, domain: str, rule: VoteTopology, window: float, voters: Mapping[str, float]) -> bool:
         """Return whether most children of a parent domain are affected, or its nodes in the others too."""
         members = self._members
-        children = members.children(domain)
-        affected = [child for child in children if self.candidate(child) is not None]
+        children = self._votes.parts(domain)
+        candidates = [candidate for child in children if (candidate := self.candidate(child)) is not None]
+        affected = [candidate.domain for candidate in candidates]
+        if _fail_in_turn(candidates):
+            return False
         if len(affected) >= most_children(len(children)):
             return True
         others = members.nodes(domain) - set[str]().union(*map(members.nodes, affected))
@@ -107,42 +107,20 @@ class _AffectedDomains:
         return is_spread and self._votes.is_significant(count, len(others), window, self._now)
 
 
-def choose_candidates(
-    candidates: Iterable[Candidate],
-    topologies: Iterable[str],
-    explained: Callable[[Candidate], Set[str]],
-    least: int,
-) -> list[Candidate]:
-    """Return the candidates of one fault class that are needed to explain the votes. Of those with nearly the
-    largest share, the one with most voters comes first; of equal ones, that of the first topology.
-
-    topologies: of the fault class, the likeliest cause first. explained: returns the uids with an explanation
-    beside a candidate; least: nodes that each candidate has to explain in addition.
+def _fail_in_turn(children: Iterable[Candidate]) -> bool:
+    """Return whether children fail in turn, such as leaf switches that are upgraded: the votes in a child all
+    come after those in another, and only rarely by chance. A parent fails as a whole.
     """
-    ranks = {topology: rank for rank, topology in enumerate(topologies)}
-
-    def order(candidate: Candidate) -> tuple[int, float, int, str]:
-        rank = ranks[candidate.domain.partition("/")[0]]
-        return -len(candidate.voters), -candidate.share, rank, candidate.domain
-
-    left = {candidate.domain: candidate for candidate in candidates}
-    covered: set[str] = set()
-    chosen = []
-    while left:
-        largest = max(candidate.share for candidate in left.values())
-        close = [candidate for candidate in left.values() if candidate.share >= _SIMILAR_SHARE * largest]
-        best = min(close, key=order)
-        del left[best.domain]
-        if len(best.voters.keys() - covered - explained(best)) >= max(least, -(-len(best.voters) // 2)):
-            chosen.append(best)
-            covered |= best.voters.keys()
-    return chosen
+    times = sorted(sorted(child.voters.values()) for child in children)
+    if any(later[0] < earlier[-1] + _PAUSE for earlier, later in pairwise(times)):
+        return False
+    orders = lgamma(len(times) + 1) + sum(lgamma(len(own) + 1) for own in times)
+    return orders - lgamma(sum(map(len, times)) + 1) <= log(_IN_TURN_CHANCE)
 
 
-# A domain with at least this part of the largest share may explain the votes in both domains. With 1, racks
-# in which all nodes are silent precede their pod without a management network; with 0, a leaf precedes the
-# two racks behind it that have no power.
-_SIMILAR_SHARE = 0.7
+# Children fail in turn if there are so many seconds between two of them, and if their votes would come in
+# such an order with at most this probability: assumed.
+_PAUSE, _IN_TURN_CHANCE = 240.0, 0.01
 
 
 # The share of nodes that counts as all; the share of the fleet above which a version distinguishes no nodes;

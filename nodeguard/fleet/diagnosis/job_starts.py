@@ -313,7 +313,7 @@ class JobStarts:
         others = [
             [other for other in self._past.get(cause, ()) if not _is_same(other, start)] for cause in causes
         ]
-        if max(map(len, others)) >= (1 if len(leaves) == 1 else self._rule.max_daily_onsets):
+        if len(leaves) == 1 and max(map(len, others)) >= 1:
             return False
         self._past.update({cause: [*starts, start] for cause, starts in zip(causes, others, strict=True)})
         return True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator, Set
 
-from nodeguard.fleet.diagnosis.candidates import choose_candidates, significant_domains
+from nodeguard.fleet.diagnosis.candidates import significant_domains
+from nodeguard.fleet.diagnosis.chosen_candidates import choose_candidates
 from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
 from nodeguard.fleet.diagnosis.results import (
     Candidate,
@@ -69,7 +70,7 @@ class SettlingCandidates:
             candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
             new = [candidate for candidate in candidates.values() if not self._domains.covering(candidate)]
             if new:
-                chosen += choose_candidates(new, votes.vote_rules, self._explained_for, self._rule.min_nodes)
+                chosen += choose_candidates(new, votes, self._explained_for, self._rule.min_nodes, now)
         self._continue_clocks(chosen, now)
         return chosen
 
@@ -145,7 +146,7 @@ class SettlingCandidates:
 
     def _are_parts_affected(self, candidate: Candidate) -> bool:
         """Return whether most children of a candidate are affected or degraded by the same kind of fault."""
-        children = self._votes.members.children(candidate.domain)
+        children = self._votes.votes_by_class[candidate.fault_class].parts(candidate.domain)
         paths = {path for leaf in self._affected[candidate.fault_class] for path in path_prefixes(leaf)}
         affected = [
             child

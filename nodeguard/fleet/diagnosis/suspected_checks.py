@@ -138,7 +138,7 @@ def _largest_parents(
     counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for uid in uids:
         for path in members.paths(uid):
-            if members.topology_of(path) in topologies and members.children(path):
+            if members.topology_of(path) in topologies:
                 counts[members.topology_of(path), path.count("/")][path] += 1
     for level in counts.values():
         group: Set[str] = frozenset()

@@ -190,6 +190,15 @@ class FaultVotes:
         """Return whether a domain has too few nodes to be degraded."""
         return self._members.size(path) < self._rule.min_nodes
 
+    def parts(self, path: str) -> list[str]:
+        """Return the children of a domain, if any has enough nodes to be degraded, without those that have a
+        few nodes because of wrong labels.
+        """
+        sizes = {child: self._members.size(child) for child in self._members.children(path)}
+        largest = max(sizes.values(), default=0)
+        least = min(self._rule.min_nodes, _SMALL_PART * largest)
+        return [child for child, size in sizes.items() if largest >= self._rule.min_nodes and size >= least]
+
     def significant_votes(
         self, path: str, now: float, share: float
     ) -> Iterator[tuple[float, dict[str, float]]]:
@@ -205,8 +214,11 @@ class FaultVotes:
 
     def is_significant(self, voters: int, size: int, window: float, now: float) -> bool:
         """Return whether so many voters of `size` nodes within a window are more than chance explains."""
-        chance = self._chance(self.usual_rate(now), window)
-        return significance(voters, size, chance) >= self._rule.significance_exponent
+        return significance(voters, size, self.chance(window, now)) >= self._rule.significance_exponent
+
+    def chance(self, window: float, now: float) -> float:
+        """Return the probability that a node votes within a window by chance."""
+        return self._chance(self.usual_rate(now), window)
 
     def concentrated(
         self, leaves: Iterable[str], onsets: Mapping[str, float], since: float, rate: float, now: float
@@ -256,7 +268,6 @@ class FaultVotes:
         return self._rate.per_node(len(self._members), now, self.vote_class.daily_rate / _DAY)
 
     def _chance(self, rate: float, window: float) -> float:
-        """Return the probability that a node votes within a window by chance."""
         return min(0.999, self._rule.rate_margin * rate * window)
 
     def is_spread(self, path: str, rule: VoteTopology, voters: Mapping[str, float]) -> bool:
@@ -293,6 +304,9 @@ class FaultVotes:
         end = now - self.longest_window
         return sum(1 for at in onsets if end - _DAY <= at < end) >= self._rule.max_daily_onsets
 
+
+# A child with fewer nodes than this share of the largest one has nodes by wrong labels: assumed.
+_SMALL_PART = 0.2
 
 # Maximum number of remembered onsets of a node; children of so few nodes need only one vote.
 _ONSETS = 32

@@ -85,6 +85,20 @@ def test_a_row_is_degraded_after_most_of_its_racks_are(racks: int, degraded: lis
     assert fleet.degraded == degraded
 
 
+def test_a_row_is_degraded_if_only_wrong_labels_name_other_racks_in_it() -> None:
+    fleet = Voters()
+    first, second, *others = (fleet.nodes[start : start + 8] for start in range(0, 64, 8))
+    misplaced, outside = others[0][:2], [*others[0][2:], *(uid for rack in others[1:] for uid in rack)]
+    for number, uid in enumerate(misplaced):
+        fleet.diagnosis.set_domains(uid, (f"rack/row0/wrong{number}",))
+    for number, uid in enumerate(outside):
+        fleet.diagnosis.set_domains(uid, (f"rack/row9/r{number // 8}",))
+    for rack in (first, second[:5]):
+        fleet.show(rack, "gpu-thermal-slowdown")
+        fleet.after(60.0)
+    assert fleet.degraded == ["rack/row0"]
+
+
 def test_a_rack_without_power_is_distinguished_from_a_leaf() -> None:
     fleet = Voters()
     fleet.show(fleet.leaf(1, 3, 8), STALE_CHECK)

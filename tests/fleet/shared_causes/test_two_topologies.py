@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.simulate.fleet_topology import simulated_topology
+from nodeguard.simulate.fleet_topology import TopologySizes, simulated_topology
 from tests.fleet.shared_causes.scene import BEFORE, HOUR, History
 
 
@@ -31,3 +31,16 @@ def test_a_rack_without_power_is_a_rack(seed: int) -> None:
     history.fault("node-down", history.nodes(rack), BEFORE, within=3.0)
     outcome = history.run(BEFORE + HOUR)
     assert (outcome.domains, outcome.suppressed) == ({rack}, set())
+
+
+@pytest.mark.parametrize("share", [0.55, 0.8])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_power_feed_that_shows_on_part_of_its_nodes_is_the_feed(seed: int, share: float) -> None:
+    """All nodes of some small leaves, and half of a pod, are on this feed."""
+    sizes = TopologySizes(pod=64, leaf=4, row=4, rack=8, feed=4, nvlink_share=0.0)
+    history = History(simulated_topology(256, sizes), f"feed {share} {seed}")
+    feed = f"power/feed{history.random.randrange(8)}"
+    members = history.nodes(feed)
+    history.fault("node-down", history.random.sample(members, round(share * len(members))), BEFORE)
+    outcome = history.run(BEFORE + HOUR)
+    assert (outcome.domains, outcome.suppressed) == ({feed}, set())
