@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 # Folders of site checks, separated by colons, for every command that takes --checks.
 CHECKS_ENVIRONMENT = "NODEGUARD_CHECKS"
 
+# Output formats of kubectl that take a template.
+_TEMPLATES = (
+    "jsonpath",
+    "jsonpath-as-json",
+    "jsonpath-file",
+    "go-template",
+    "go-template-file",
+    "custom-columns",
+)
+
 # Socket of the agent, for every command that asks it.
 AGENT_SOCKET_ENVIRONMENT = "NODEGUARD_AGENT_SOCKET"
 
@@ -42,6 +52,11 @@ def add_output(parser: ArgumentParser, *formats: str, names: Sequence[str] = ("-
 
 
 def _format(word: str) -> str:
+    """Return an output format. Raises ArgumentTypeError for the templates of kubectl."""
+    name = word.partition("=")[0]
+    if name in _TEMPLATES:
+        remedy = "pipe -o json to jq, as in nodeguard get nodes -o json | jq -r '.nodes[].node'"
+        raise ArgumentTypeError(f"'{name}' is not supported: {remedy}")
     return "text" if word == "table" else word
 
 

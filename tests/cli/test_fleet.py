@@ -196,6 +196,18 @@ def test_nodes_and_gpus_are_selected_by_labels(capsys: pytest.CaptureFixture[str
         assert "node-0" in printed(capsys, "get", "nodes", "--socket", address)
 
 
+@pytest.mark.parametrize(
+    "template", ["jsonpath={.items[*].name}", "custom-columns=NAME:.node", "go-template"]
+)
+def test_a_template_of_kubectl_is_refused_with_the_remedy(
+    template: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["get", "nodes", "-o", template])
+    remedy = "is not supported: pipe -o json to jq, as in nodeguard get nodes -o json | jq -r '.nodes[].node'"
+    assert f"'{template.partition('=')[0]}' {remedy}; see " in capsys.readouterr().err
+
+
 def test_budgets_and_checks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     header, fleet, *_ = rows(printed(capsys, "get", "budgets"))
     assert (header[:4], fleet[:4]) == (["BUDGET", "USED", "LIMIT", "USE"], ["fleet", "1", "12", "8%"])
