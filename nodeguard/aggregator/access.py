@@ -113,7 +113,7 @@ async def kubernetes_access(
 ) -> Access:
     """Return the access in Kubernetes: by service account tokens. Raises StartError."""
     try:
-        api = await ApiClient.connect(options.kubeconfig)
+        api = await ApiClient.connect(options.kubeconfig, options.context)
     except ApiError as error:
         raise StartError(f"{error}; to run without Kubernetes, add --standalone") from None
     backend = KubernetesBackend(

@@ -22,10 +22,11 @@ class RemovalFailedError(UserError):
     """Marks are left. The message has the reason and the remedy."""
 
 
-async def remove_marks() -> ActionResult:
+async def remove_marks(kubeconfig: str = "", context: str = "") -> ActionResult:
     """Remove all marks of the cluster. SIGTERM stops it and releases the lease. Raises RemovalFailedError.
 
-    As for an aggregator, the environment has the pod's name and namespace. The kubeconfig is that of kubectl.
+    As for an aggregator, the environment has the pod's name and namespace. kubeconfig: see `user_kubeconfig`.
+    context: of it, empty for its current one.
     """
     namespace = os.environ.get("POD_NAMESPACE", "nodeguard")
     name = os.environ.get("POD_NAME") or os.uname().nodename
@@ -33,7 +34,7 @@ async def remove_marks() -> ActionResult:
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
-        api = await ApiClient.connect(user_kubeconfig())
+        api = await ApiClient.connect(user_kubeconfig(kubeconfig), context)
         try:
             removed = await remove_all_marks(api, Lease(api, namespace, LEASE_NAME, name, MAX_DURATION))
         finally:

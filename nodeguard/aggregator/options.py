@@ -23,7 +23,8 @@ class AggregatorOptions(Struct, frozen=True):
     the agents' certificates. insecure: accept agents without credentials.
     For Kubernetes only: publish_ca: PEM file of the CA that signed the serving certificate. read_jobs:
     whether to read the pods of nodes with faults.
-    kubeconfig: path, None inside a pod. namespace, pod: of the aggregator's own pod.
+    kubeconfig: path, None inside a pod. context: of it, empty for its current one.
+    namespace, pod: of the aggregator's own pod.
     hosts: names and addresses in the serving certificate.
     history: file or directory of the history, empty for none. history_days, history_mib: its limits.
     notifications: file with the webhooks for incidents, None for none.
@@ -45,6 +46,7 @@ class AggregatorOptions(Struct, frozen=True):
     read_jobs: bool
     insecure: bool
     kubeconfig: str | None
+    context: str
     namespace: str
     pod: str
     hosts: tuple[str, ...]

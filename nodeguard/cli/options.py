@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,9 @@ _TEMPLATES = (
     "go-template-file",
     "custom-columns",
 )
+
+# The kubeconfig of kubectl.
+USER_KUBECONFIG = "$KUBECONFIG, else ~/.kube/config"
 
 # Socket of the agent, for every command that asks it.
 AGENT_SOCKET_ENVIRONMENT = "NODEGUARD_AGENT_SOCKET"
@@ -86,6 +89,26 @@ def add_machine(parser: ArgumentParser) -> None:
     add_site(parser)
     about = "timeout of each data source (60s)"
     parser.add_argument("--timeout", metavar="TIME", type=duration, default=60.0, help=about)
+
+
+def add_kubeconfig(parser: ArgumentParser, condition: str, default: str) -> None:
+    """Add --kubeconfig and --context. condition: of their use. default: of the former."""
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        default="",
+        help=f"{condition}: kubeconfig (default: {default}, else the pod's service account)",
+    )
+    parser.add_argument(
+        "--context", metavar="NAME", default="", help=f"{condition}: context of the kubeconfig"
+    )
+
+
+def require_for_kubeconfig(options: Namespace, option: str, *, is_set: bool) -> None:
+    """Raise UsageError for --kubeconfig or --context without the option that uses them."""
+    for name in ("kubeconfig", "context"):
+        if getattr(options, name) and not is_set:
+            raise UsageError(f"--{name} is for {option} only: add {option}, or remove --{name}")
 
 
 def add_site(parser: ArgumentParser) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 
-from nodeguard.kube.credentials import OUTSIDE_OF_POD, AccessError, Credentials
+from nodeguard.kube.credentials import NAME_KUBECONFIG, OUTSIDE_OF_POD, AccessError, Credentials
 from nodeguard.kube.pod_credentials import PodCredentials
 
 # The kubeconfig that kubectl uses where no variable names one.
 _USER_KUBECONFIG = "~/.kube/config"
 
 
-def user_kubeconfig() -> str | None:
+def user_kubeconfig(named: str = "") -> str | None:
     """Return the kubeconfig of a command that an operator runs, as kubectl finds it.
 
-    That is `$KUBECONFIG`, or the file in the home directory if it exists; None for the pod's credentials.
+    That is the one that the command line names, else `$KUBECONFIG`, else the file in the home directory if it
+    exists; None for the pod's credentials.
     """
+    if named:
+        return named
     path = os.path.expanduser(_USER_KUBECONFIG)
     return os.environ.get("KUBECONFIG") or (path if os.path.exists(path) else None)
 
@@ -72,6 +75,8 @@ def _name(kubeconfig: str | None) -> str:
 
 async def _load(kubeconfig: str | None, context: str) -> Credentials:
     name = _name(kubeconfig)
+    if kubeconfig is None and (context or "KUBERNETES_SERVICE_HOST" not in os.environ):
+        raise AccessError(f"no kubeconfig found: {NAME_KUBECONFIG if context else OUTSIDE_OF_POD}")
     try:
         credentials: Credentials
         if kubeconfig is None:

@@ -8,8 +8,9 @@ from typing import Protocol
 from nodeguard.config.regular_file import read_regular_file
 from nodeguard.local.client_tls import client_context
 
-# Remedy where neither kind of credentials is usable.
-OUTSIDE_OF_POD = "run inside a pod with a service account, or name a kubeconfig"
+# Remedies where no kubeconfig, or neither kind of credentials, is usable.
+NAME_KUBECONFIG = "name a kubeconfig with --kubeconfig or KUBECONFIG"
+OUTSIDE_OF_POD = f"run inside a pod with a service account, or {NAME_KUBECONFIG}"
 
 # Bytes of a token or of certificates: an API server and etcd have the same limit for a Secret.
 _LIMIT = 1 << 20

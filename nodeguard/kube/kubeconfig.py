@@ -19,6 +19,8 @@ from nodeguard.kube.credentials import AccessError, tls_context
 # Seconds for a kubeconfig to load: it may name a program that prints a token.
 _LOAD_TIMEOUT = 30.0
 
+_VIEW = "check it with `kubectl config view`"
+
 # The library has no types for it.
 _load: Callable[..., Awaitable[None]] = load_kube_config
 
@@ -56,7 +58,8 @@ async def load_kubeconfig(paths: str, context: str = "") -> KubeconfigCredential
             )
         return KubeconfigCredentials(configuration)
     except ConfigException as error:
-        raise AccessError(f"{str(error).rstrip('.')}: check it with `kubectl config view`") from None
+        view = f"context '{context}': see `kubectl config get-contexts`" if context else _VIEW
+        raise AccessError(f"{str(error).rstrip('.')}: {view}") from None
     except TimeoutError:
         raise AccessError(f"its credential program returned no token within {_LOAD_TIMEOUT:g} s") from None
     except OSError:
@@ -64,7 +67,7 @@ async def load_kubeconfig(paths: str, context: str = "") -> KubeconfigCredential
     except Exception as error:  # noqa: BLE001
         # The library does not validate a kubeconfig; its message may contain a part of the file.
         name = type(error).__name__
-        raise AccessError(f"cannot be read ({name}): check it with `kubectl config view`") from None
+        raise AccessError(f"cannot be read ({name}): {_VIEW}") from None
 
 
 def _check_existence(paths: str) -> None:

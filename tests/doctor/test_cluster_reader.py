@@ -202,6 +202,20 @@ def test_a_cluster_that_cannot_be_reached(
     assert "nodeguard doctor: the cluster cannot be read: /nowhere/config" in capsys.readouterr().err
 
 
+def test_the_command_line_names_a_kubeconfig_and_its_context(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
+    path = str(plain_kubeconfig(tmp_path, "http://192.0.2.1"))
+    assert main(["doctor", "--cluster", "--kubeconfig", path, "--context", "missing"]) == 3
+    error = capsys.readouterr().err
+    assert f"{path}: " in error
+    assert "context 'missing': see `kubectl config get-contexts`" in error
+    assert main(["doctor", "--kubeconfig", path]) == 3
+    expected = "--kubeconfig is for --cluster only: add --cluster, or remove --kubeconfig"
+    assert expected in capsys.readouterr().err
+
+
 def test_without_a_variable_the_kubeconfig_is_that_of_the_home_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.kube import client, pod_credentials
+from nodeguard.kube.access import ApiAccess
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, LineSplitter, LineTooLongError, Query
 from nodeguard.kube.errors import ApiError, may_have_succeeded
 from tests.controlplane.certificates import Authority
@@ -225,9 +226,33 @@ async def test_of_a_list_of_kubeconfigs_those_that_exist_are_merged(tmp_path: Pa
         await ApiClient.connect("/nowhere/config:/nowhere/other")
 
 
+async def test_a_context_is_chosen_and_stays_chosen(tmp_path: Path) -> None:
+    path = plain_kubeconfig(tmp_path, "http://192.0.2.1")
+    content = json.loads(path.read_text())
+    content["clusters"].append({"name": "other", "cluster": {"server": "http://192.0.2.2"}})
+    content["contexts"].append({"name": "other", "context": {"cluster": "other", "user": "it"}})
+    path.write_text(json.dumps(content))
+    access = await ApiAccess.connect(str(path), "other")
+    assert access.credentials.url == "http://192.0.2.2"
+    await access.reload()
+    assert access.credentials.url == "http://192.0.2.2"
+    assert (await ApiAccess.connect(str(path))).credentials.url == "http://192.0.2.1"
+    del content["current-context"]
+    path.write_text(json.dumps(content))
+    assert (await ApiAccess.connect(str(path), "other")).credentials.url == "http://192.0.2.2"
+    with pytest.raises(ApiError, match="context 'missing': see `kubectl config get-contexts`"):
+        await ApiClient.connect(str(path), "missing")
+    with pytest.raises(
+        ApiError, match="no kubeconfig found: name a kubeconfig with --kubeconfig or KUBECONFIG"
+    ):
+        await ApiClient.connect(None, "other")
+
+
 async def test_outside_of_a_pod_the_error_names_a_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ApiError, match="or name a kubeconfig"):
+    with pytest.raises(
+        ApiError, match=r"no kubeconfig found: run inside a pod with .*, or name a kubeconfig"
+    ):
         await ApiClient.connect(None)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from nodeguard.aggregator.api.requests import SOCKET_PATH
 from nodeguard.aggregator.options import SERVICE_NAME, AggregatorOptions
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.options import add_checks, directory
+from nodeguard.cli.options import add_checks, add_kubeconfig, directory
 from nodeguard.cli.usage import MISSING_EXTRA, OK, UNKNOWN, ArgumentParser, UsageError, address
 from nodeguard.local.logs import FORMATS, LEVELS, start_logging
 from nodeguard.model.projection import project
@@ -93,7 +93,7 @@ def aggregator_options(parsed: Namespace) -> AggregatorOptions:
         checks=tuple(parsed.checks),
         state=str(Path(parsed.state).absolute()) if parsed.state else "",
         read_jobs=not parsed.no_jobs,
-        kubeconfig=os.environ.get("KUBECONFIG") or None,
+        kubeconfig=parsed.kubeconfig or os.environ.get("KUBECONFIG") or None,
         namespace=namespace,
         pod=os.environ.get("POD_NAME") or os.uname().nodename,
         hosts=tuple(parsed.cert_host) or default_hosts,
@@ -119,8 +119,10 @@ def _check_combination(parsed: Namespace) -> None:
 
 
 def _check_standalone(parsed: Namespace) -> None:
-    if parsed.publish_ca:
-        raise UsageError("--publish-ca is for Kubernetes only: remove it, or remove --standalone")
+    for name in ("publish_ca", "kubeconfig", "context"):
+        if getattr(parsed, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is for Kubernetes only: remove it, or remove --standalone")
     if not (parsed.insecure or parsed.client_ca):
         raise UsageError(
             "--standalone needs --client-ca, the CA certificate of the agents, or --insecure for this "
@@ -219,6 +221,7 @@ def build_parser() -> ArgumentParser:
         default="",
         help="Kubernetes: CA certificate that signed --certificate (PEM), to publish to agents",
     )
+    add_kubeconfig(parser, "Kubernetes", "$KUBECONFIG")
     add("--no-jobs", action="store_true", help="Kubernetes: do not read pods; incidents name no jobs")
     add(
         "--cert-host",

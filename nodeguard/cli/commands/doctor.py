@@ -12,7 +12,13 @@ from nodeguard import __version__
 from nodeguard.agent.options import OptionsFile, read_options_file
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.local_agent import add_socket, request_status
-from nodeguard.cli.options import add_output, directory
+from nodeguard.cli.options import (
+    USER_KUBECONFIG,
+    add_kubeconfig,
+    add_output,
+    directory,
+    require_for_kubeconfig,
+)
 from nodeguard.cli.render.doctor import diagnostics_view
 from nodeguard.cli.render.terminal import format_view
 from nodeguard.cli.streams import as_document, print_output
@@ -35,6 +41,7 @@ _EXIT_CODES = {
 
 def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
+    require_for_kubeconfig(options, "--cluster", is_set=options.cluster)
     results = list(asyncio.run(_check_cluster(options)) if options.cluster else _check_node(options))
     print_output(as_document(results, options.output) or format_view(diagnostics_view(results)))
     return max((_EXIT_CODES[result.status] for result in results), default=UNKNOWN)
@@ -50,6 +57,7 @@ def build_parser() -> ArgumentParser:
     add = parser.add_argument
     add("--cluster", action="store_true", help="check the installation in a cluster, as kubectl reaches it")
     add("-n", "--namespace", default="nodeguard", metavar="NAME", help="namespace of nodeguard (nodeguard)")
+    add_kubeconfig(parser, "with --cluster", USER_KUBECONFIG)
     add("--config", metavar="FILE", help=f"settings of the agent (default: {_CONFIG} if it exists)")
     add("--root", metavar="DIR", type=directory, help="directory that is the machine's root (/)")
     add_socket(parser)
@@ -102,7 +110,7 @@ async def _check_cluster(options: Namespace) -> Iterable[Diagnostic]:
     except ModuleNotFoundError:
         raise UsageError(MISSING_EXTRA) from None
     try:
-        client = await ApiClient.connect(user_kubeconfig())
+        client = await ApiClient.connect(user_kubeconfig(options.kubeconfig), options.context)
         try:
             objects = await read_cluster(client, options.namespace)
         finally:

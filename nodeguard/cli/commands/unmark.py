@@ -8,7 +8,13 @@ from argparse import Namespace
 
 from nodeguard.aggregator.api.requests import UnmarkRequest
 from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, print_result
-from nodeguard.cli.options import add_by, add_output
+from nodeguard.cli.options import (
+    USER_KUBECONFIG,
+    add_by,
+    add_kubeconfig,
+    add_output,
+    require_for_kubeconfig,
+)
 from nodeguard.cli.streams import print_error
 from nodeguard.cli.usage import MISSING_EXTRA, OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
@@ -19,6 +25,7 @@ def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     if options.all == bool(options.nodes):
         raise UsageError("name the nodes to unmark, or add --all to remove all marks")
+    require_for_kubeconfig(options, "--without-aggregator", is_set=options.without_aggregator)
     if options.without_aggregator:
         if not options.all:
             raise UsageError("--without-aggregator removes all marks: add --all")
@@ -42,7 +49,7 @@ def _remove_without_aggregator(options: Namespace) -> int:
         from nodeguard.aggregator.mark_removal import remove_marks  # noqa: PLC0415 - needs the aggregator's packages
     except ModuleNotFoundError:
         raise UsageError(MISSING_EXTRA) from None
-    print_result(asyncio.run(remove_marks()), options.output)
+    print_result(asyncio.run(remove_marks(options.kubeconfig, options.context)), options.output)
     return OK
 
 
@@ -82,9 +89,9 @@ def build_parser() -> ArgumentParser:
     add(
         "--without-aggregator",
         action="store_true",
-        help="remove them through the Kubernetes API (with the kubeconfig of kubectl, or the pod's service "
-        "account), with no pause: before nodeguard is uninstalled",
+        help="remove them through the Kubernetes API, with no pause: before nodeguard is uninstalled",
     )
+    add_kubeconfig(parser, "with --without-aggregator", USER_KUBECONFIG)
     add_by(parser)
     add_output(parser, "text", "json", "yaml")
     add_socket(parser)

@@ -26,7 +26,7 @@ def ask(options: ClusterOptions, query: Callable[[ApiClient], Awaitable[_Answer]
 
 
 async def _ask(options: ClusterOptions, query: Callable[[ApiClient], Awaitable[_Answer]]) -> _Answer:
-    client = await ApiClient.connect(options.kubeconfig or user_kubeconfig(), options.context)
+    client = await ApiClient.connect(user_kubeconfig(options.kubeconfig), options.context)
     try:
         return await query(client)
     finally:

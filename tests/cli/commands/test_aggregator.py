@@ -15,6 +15,7 @@ from nodeguard.cli.usage import UsageError
         ("--publish-ca=a", "--certificate, --key and --publish-ca go together"),
         ("--client-ca=a", "--client-ca is for --standalone only"),
         ("--standalone --insecure --publish-ca=a", "--publish-ca is for Kubernetes only"),
+        ("--standalone --insecure --context=a", "--context is for Kubernetes only"),
         ("--standalone --client-ca=a --certificate=b", "--certificate and --key go together"),
     ],
 )

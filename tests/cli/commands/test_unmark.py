@@ -20,3 +20,8 @@ def test_it_needs_access_to_a_cluster(
     assert main(["unmark", "--all", "--yes", "--without-aggregator"]) == 3
     expected = "marks may be left: /nowhere/kubeconfig: No such file or directory; run inside a pod with"
     assert expected in capsys.readouterr().err
+    named = ["--kubeconfig", "/nowhere/other"]
+    assert main(["unmark", "--all", "--yes", "--without-aggregator", *named]) == 3
+    assert "marks may be left: /nowhere/other: No such file" in capsys.readouterr().err
+    assert main(["unmark", "--all", "--yes", "--context", "other"]) == 3
+    assert "--context is for --without-aggregator only: add" in capsys.readouterr().err
