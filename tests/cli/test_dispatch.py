@@ -96,11 +96,44 @@ def test_bash_completes_commands_options_and_values(
     assert "acknowledge" in completions(script, "incidents", "")
 
 
+def test_bash_completes_ids_fields_and_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "nodeguard.bash"
+    own = f"$(touch {tmp_path}/expanded)"
+    script.write_text(f"{capsys.readouterr().out}\n{FAKE.format(own=own)}")
+    assert "gpu-lost" in completions(script, "explain", "gpu-l")
+    assert completions(script, "check", "--family", "nvl") == {"nvlink"}
+    assert completions(script, "get", "incidents", "--check", "gpu-los") == {"gpu-lost", "gpu-lost-any"}
+    assert completions(script, "get", "nodes", "--sort-by", "hea") == {"health"}
+    assert completions(script, "get", "incidents", "--state", "withh") == {"withheld"}
+    assert completions(script, "describe", "node", "gpu-") == {"gpu-7", "gpu-12"}
+    assert completions(script, "get", "gpus", "--node", "gpu-1") == {"gpu-12"}
+    assert completions(script, "describe", "domain", "fab") == {"fabric/p0/r0"}
+    assert completions(script, "incidents", "acknowledge", "") == {"gpu-7-gpu-lost"}
+    assert completions(script, "describe", "node", "--outp") == {"--output"}
+    assert not (tmp_path / "expanded").exists()
+
+
+# The command where an aggregator runs: one of its nodes has a name that a shell must not expand.
+FAKE = """
+nodeguard() {{
+    case "$*" in
+        "get nodes -o name") printf '%s\\n' node/gpu-7 node/gpu-12 'node/gpu-{own}' ;;
+        "get domains -o name") echo domain/fabric/p0/r0 ;;
+        "get incidents -o name") echo incident/gpu-7-gpu-lost ;;
+    esac
+}}
+"""
+
+
 class Zsh:
     """An interactive zsh on a pseudo terminal, with the completion script as a file of its own, as installed."""
 
     def __init__(self, directory: Path, script: str, *, sourced: bool) -> None:
         (directory / "_nodeguard").write_text(script)
+        command = directory / "nodeguard"
+        command.write_text("#!/bin/sh\necho node/gpu-77\n")
+        command.chmod(0o755)
         loads = "source _nodeguard" if sourced else ""
         (directory / ".zshrc").write_text(
             f"fpath=({directory} $fpath)\nautoload -U compinit && compinit -u -D\nPS1='ready> '\n{loads}\n"
@@ -108,7 +141,11 @@ class Zsh:
         self._seen = ""
         self._process, self._terminal = os.forkpty()
         if not self._process:
-            environment = {"ZDOTDIR": str(directory), "TERM": "dumb", "PATH": os.environ["PATH"]}
+            environment = {
+                "ZDOTDIR": str(directory),
+                "TERM": "dumb",
+                "PATH": f"{directory}:{os.environ['PATH']}",
+            }
             os.chdir(directory)
             os.execvpe("zsh", ["zsh", "-i"], environment)
         self._wait_for("ready> ")
@@ -147,6 +184,9 @@ def test_zsh_completes_from_the_first_tab(
         zsh.tab("nodeguard get incidents --sta", "--state ")
         zsh.tab("nodeguard get incidents -o w", "wide ")
         zsh.tab("nodeguard check --fail-on f", "fatal ")
+        zsh.tab("nodeguard explain gpu-gs", "gpu-gsp-failure ")
+        zsh.tab("nodeguard get nodes --sort-by hea", "health ")
+        zsh.tab("nodeguard describe node gpu-7", "gpu-77 ")
     finally:
         zsh.end()
 

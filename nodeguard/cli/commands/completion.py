@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.parser_tree import Option, ParsedCommand, read_parsers
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import OK, ArgumentParser
@@ -12,6 +13,29 @@ from nodeguard.cli.usage import OK, ArgumentParser
 SHELLS = ("bash", "zsh", "fish")
 
 _FILES = ("FILE", "DIR", "PATH", "HISTORY|BUNDLE")
+
+# What completes the names of each kind in the function for bash and zsh: words of the catalogue, or what the
+# aggregator of this machine lists.
+_EXPRESSIONS = {
+    "check": "$checks",
+    "family": "$families",
+    "node": "$(_nodeguard_names nodes)",
+    "incident": "$(_nodeguard_names incidents)",
+    "domain": "$(_nodeguard_names domains)",
+}
+_KINDS = {
+    "CHECK": "check",
+    "SUBJECT": "check",
+    "FAMILY,…": "family",
+    "NODE": "node",
+    "NODE|INCIDENT|DOMAIN": "node",
+}
+
+# The shell expands each word that completes: only names of plain characters are safe there.
+_NAMES_FUNCTION = """\
+_nodeguard_names() {
+    nodeguard get "$1" -o name 2>/dev/null | sed -n 's|^[a-z]*/\\([A-Za-z0-9._/-]*\\)$|\\1|p'
+}"""
 
 
 def completion_script(shell: str, commands: Sequence[ParsedCommand]) -> str:
@@ -34,12 +58,27 @@ def _words(command: ParsedCommand) -> str:
     return " ".join(words)
 
 
+def _kind(command: ParsedCommand, option: Option) -> str:
+    """Return the kind of names that an option or an argument takes; empty for none of these."""
+    if option.value != "NAME":
+        return _KINDS.get(option.value, "")
+    if "--node" in option.flags:
+        return "" if command.words == ("agent",) else "node"
+    if option.flags:
+        return ""
+    if command.words[0] == "incidents":
+        return "incident"
+    kind = command.words[-1].removesuffix("s")
+    return kind if kind in _EXPRESSIONS else ""
+
+
 def _choices(commands: Sequence[ParsedCommand]) -> dict[tuple[str, ...], tuple[str, ...]]:
     """Return the values that options accept, by command and flag."""
     choices: dict[tuple[str, ...], tuple[str, ...]] = {}
     for command in _walk(commands):
         for option in command.options:
-            values = option.choices or _listed(option)
+            kind = _kind(command, option)
+            values = option.choices or _listed(option) or ((_EXPRESSIONS[kind],) if kind else ())
             for flag in option.flags if values else ():
                 choices[(*command.words, flag)] = values
     return choices
@@ -56,9 +95,13 @@ def _bash(commands: Sequence[ParsedCommand]) -> Iterator[str]:
 
 def _function(name: str, commands: Sequence[ParsedCommand]) -> Iterator[str]:
     """Yield a function that completes in bash, and in zsh with its bashcompinit."""
+    catalogue, _ = load_catalogue()
+    yield _NAMES_FUNCTION
     yield f"{name}() {{"
     yield '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"'
     yield '    local command="" word'
+    yield f'    local checks="{" ".join(check.id for check in catalogue.checks)}"'
+    yield f'    local families="{" ".join(sorted({check.family for check in catalogue.checks}))}"'
     yield '    for word in "${COMP_WORDS[@]:1:$((COMP_CWORD-1))}"; do'
     yield '        case "$command $word" in'
     names = "|".join(f'"{" ".join(("", *command.words))}"' for command in _walk(commands))
@@ -77,7 +120,14 @@ def _function(name: str, commands: Sequence[ParsedCommand]) -> Iterator[str]:
     yield f'        "") COMPREPLY=($(compgen -W "{_top(commands)}" -- "$current")) ;;'
     for command in _walk(commands):
         key = " ".join(("", *command.words))
-        yield f'        "{key}") COMPREPLY=($(compgen -W "{_words(command)}" -- "$current")) ;;'
+        kinds = [kind for option in command.options if not option.flags and (kind := _kind(command, option))]
+        flags = f'compgen -W "{_words(command)}" -- "$current"'
+        if not kinds:
+            yield f'        "{key}") COMPREPLY=($({flags})) ;;'
+            continue
+        listed = f'compgen -W "{_EXPRESSIONS[kinds[0]]}" -- "$current"'
+        yield f'        "{key}") if [[ "$current" == -* ]]; then COMPREPLY=($({flags}))'
+        yield f"            else COMPREPLY=($({listed})); fi ;;"
     yield "    esac"
     yield "}"
     yield f"complete -o default -F {name} nodeguard"

@@ -8,6 +8,8 @@ from fnmatch import fnmatch
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from nodeguard.cli.aggregator_client import AggregatorClient, NotFoundError, add_socket, quote_name
 from nodeguard.cli.commands.describe import node_not_found
 from nodeguard.cli.options import add_output
@@ -25,18 +27,21 @@ from nodeguard.cli.render.resources import (
 )
 from nodeguard.cli.render.terminal import StyledLine, format_lines, terminal_width, view_lines
 from nodeguard.cli.streams import as_document, is_terminal
-from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
+from nodeguard.cli.usage import OK, ArgumentParser, did_you_mean
 from nodeguard.fleet_api.schema.budget import BudgetList
-from nodeguard.fleet_api.schema.component import ComponentList
-from nodeguard.fleet_api.schema.domain import DomainList
+from nodeguard.fleet_api.schema.component import ComponentList, ComponentView
+from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary
 from nodeguard.fleet_api.schema.incident import IncidentList
-from nodeguard.fleet_api.schema.node import NodeList
+from nodeguard.fleet_api.schema.node import NodeList, NodeSummary
+from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
 from nodeguard.fleet_api.text.domain import domain_list_view
 from nodeguard.fleet_api.text.phrases import count_noun, first_names
 from nodeguard.fleet_api.view import View
+from nodeguard.model.check import Check
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 
+_STATES = tuple(state.slug for state in IncidentState)
 _HEALTHS = (*(health.value for health in Health), "unknown")
 
 
@@ -53,6 +58,7 @@ class _List(NamedTuple):
 
 class _Resource(NamedTuple):
     table: ResourceTable
+    item: type[Struct]
     about: str
     fetch: Callable[[Namespace], _List]
     heading: Callable[[Any], View] | None = None
@@ -104,11 +110,7 @@ def _selected(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _sorted(items: list[Any], field: str) -> list[Any]:
-    """Return items by a field. Raises UsageError for an unknown one."""
-    fields = items[0].__struct_fields__ if items else ()
-    if items and field not in fields:
-        hint = did_you_mean(field, fields)
-        raise UsageError(f"--sort-by: field '{field}' is unknown: {hint}expected one of {', '.join(fields)}")
+    """Return items by a field."""
 
     def key(item: Any) -> tuple[bool, Any]:
         value = getattr(item, field)
@@ -212,19 +214,31 @@ def _budgets(options: Namespace) -> _List:
 
 
 _RESOURCES = {
-    "nodes": _Resource(NODE_TABLE, "nodes with their health and marks", _nodes),
+    "nodes": _Resource(NODE_TABLE, NodeSummary, "nodes with their health and marks", _nodes),
     "gpus": _Resource(
-        GPU_TABLE, "GPUs with their names, and the worst finding on each", partial(_components, "gpus")
+        GPU_TABLE,
+        ComponentView,
+        "GPUs with their names, and the worst finding on each",
+        partial(_components, "gpus"),
     ),
     "ports": _Resource(
-        PORT_TABLE, "ports of network adapters, and the worst finding on each", partial(_components, "ports")
+        PORT_TABLE,
+        ComponentView,
+        "ports of network adapters, and the worst finding on each",
+        partial(_components, "ports"),
     ),
     "domains": _Resource(
-        DOMAIN_TABLE, "failure domains that are degraded or show a fault", _domains, domain_list_view
+        DOMAIN_TABLE,
+        DomainSummary,
+        "failure domains that are degraded or show a fault",
+        _domains,
+        domain_list_view,
     ),
-    "incidents": _Resource(INCIDENT_TABLE, "unresolved incidents, worst first", _incidents),
-    "checks": _Resource(CHECK_TABLE, "checks of the catalogue", _checks),
-    "budgets": _Resource(BUDGET_TABLE, "budgets of the policy, and how much of each is used", _budgets),
+    "incidents": _Resource(INCIDENT_TABLE, IncidentSummary, "unresolved incidents, worst first", _incidents),
+    "checks": _Resource(CHECK_TABLE, Check, "checks of the catalogue", _checks),
+    "budgets": _Resource(
+        BUDGET_TABLE, BudgetView, "budgets of the policy, and how much of each is used", _budgets
+    ),
 }
 _ALIASES = {
     "nodes": ("node", "no"),
@@ -256,8 +270,13 @@ def build_parser() -> ArgumentParser:
             "names", metavar="NAME", nargs="*", help="names or patterns such as gpu-*; default: all"
         )
         add_output(part, "text", "wide", "json", "yaml", "name")
+        fields = resource.item.__struct_fields__
         part.add_argument(
-            "--sort-by", metavar="FIELD", default="", help="sort by a field of the JSON, such as health"
+            "--sort-by",
+            metavar="FIELD",
+            type=partial(_one_of, "field", fields),
+            choices=fields,
+            help="sort by a field of the JSON, such as health",
         )
         part.add_argument("--reverse", action="store_true", help="reverse the order")
         _FILTERS[name](part)
@@ -311,7 +330,8 @@ def _add_incident_filters(part: ArgumentParser) -> None:
     part.add_argument(
         "--state",
         metavar="STATE",
-        type=_state,
+        type=partial(_one_of, "state", _STATES),
+        choices=_STATES,
         action="append",
         default=[],
         help="only this state, such as withheld (repeatable)",
@@ -340,9 +360,9 @@ _FILTERS: dict[str, Callable[[ArgumentParser], None]] = {
 }
 
 
-def _state(text: str) -> str:
-    states = [state.slug for state in IncidentState]
-    if text.lower() not in states:
-        hint = did_you_mean(text.lower(), states)
-        raise ArgumentTypeError(f"state '{text}' is unknown: {hint}expected {', '.join(states)}")
+def _one_of(noun: str, names: Sequence[str], text: str) -> str:
+    """Return the name that a text is, in any case. noun: what it names. Raises ArgumentTypeError."""
+    if text.lower() not in names:
+        hint = did_you_mean(text.lower(), names)
+        raise ArgumentTypeError(f"{noun} '{text}' is unknown: {hint}expected {', '.join(names)}")
     return text.lower()
