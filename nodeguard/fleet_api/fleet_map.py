@@ -1,13 +1,16 @@
-"""The map of the fleet: every node in its failure domain of one topology, faulty ones first. Pure."""
+"""The map of the fleet: domains of one topology with their nodes that are not ok, worst first. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from itertools import starmap
+from typing import Any
 
 from msgspec import Struct
 
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.state.topology.members import path_prefixes
 from nodeguard.fleet_api.domain import list_topologies
 from nodeguard.fleet_api.node import UNKNOWN, list_nodes
 from nodeguard.fleet_api.schema.node import NodeSummary
@@ -26,30 +29,47 @@ _RANK = {health: rank for rank, health in enumerate(SEVERITIES)}
 _DIGITS = re.compile(r"([0-9]{1,18})")
 
 
-class MapGroup(Struct, frozen=True):
-    """The nodes of one domain, worst first, then by name.
+class MapPart(Struct, frozen=True):
+    """The nodes of a lowest domain that are not ok, worst first, then by name.
 
-    domain: path; a pool's name; empty for nodes without a domain. degraded: path of the domain, or of the
-    nearest one that includes it, that is degraded; empty for none. state: of that domain's mark.
+    domain: path; a pool's name; empty for nodes without a domain. size: number of all its nodes. degraded:
+    path of the domain, or of the nearest one that includes it, that is degraded; empty for none. state: of
+    that domain's mark.
     """
 
     domain: str
-    nodes: tuple[NodeSummary, ...]
+    size: int
+    faulty: tuple[NodeSummary, ...]
     degraded: str = ""
     state: IncidentState | None = None
 
+
+class MapGroup(Struct, frozen=True):
+    """A domain of the highest level, or a pool. parts: those with a fault, or degraded, worst first. size: as
+    of MapPart.
+    """
+
+    domain: str
+    size: int
+    parts: tuple[MapPart, ...]
+
     @property
-    def faulty(self) -> int:
-        """Return how many nodes are not ok."""
-        return sum(1 for node in self.nodes if node.health != Health.OK)
+    def faulty(self) -> list[NodeSummary]:
+        """Return the nodes that are not ok."""
+        return [node for part in self.parts for node in part.faulty]
 
 
 class FleetMap(Struct, frozen=True):
-    """The map by one topology. topologies: those to choose from. groups: degraded and faulty ones first."""
+    """The map by one topology, folded: healthy domains are counted in the domain that includes them.
+
+    topologies: those to choose from. groups: with a fault, or degraded, worst first. healthy: the others, by
+    name.
+    """
 
     topology: str
     topologies: tuple[str, ...]
     groups: tuple[MapGroup, ...]
+    healthy: tuple[MapGroup, ...]
 
 
 def fleet_map(planner: Planner, now: Instant, topology: str = "") -> FleetMap:
@@ -64,26 +84,44 @@ def fleet_map(planner: Planner, now: Instant, topology: str = "") -> FleetMap:
     for node in list_nodes(planner, now).nodes:
         path = node.pool if topology == POOLS else _domain(planner, planner.state.uid(node.node), topology)
         nodes[path].append(node)
-    groups = [_group(planner, path, members) for path, members in nodes.items()]
-    groups.sort(
-        key=lambda group: (
-            group.state is None,
-            _RANK[group.nodes[0].health],
-            -group.faulty if group.nodes[0].health != UNKNOWN else 0,
-            group.domain == "",
-            natural_order(group.domain),
-        )
+    parts = defaultdict[str, list[MapPart]](list)
+    for path, members in nodes.items():
+        highest = path if topology == POOLS else next(iter(path_prefixes(path)), "")
+        parts[highest].append(_part(planner, path, members))
+    groups = sorted(starmap(_group, parts.items()), key=_severity)
+    faulty = tuple(group for group in groups if group.parts)
+    return FleetMap(topology, choices, faulty, tuple(group for group in groups if not group.parts))
+
+
+def _group(path: str, parts: list[MapPart]) -> MapGroup:
+    shown = [part for part in parts if part.faulty or part.state is not None]
+    size = sum(part.size for part in parts)
+    return MapGroup(path, size, tuple(sorted(shown, key=_severity)))
+
+
+def _severity(item: MapGroup | MapPart) -> tuple[Any, ...]:
+    """Return the sort key: degraded domains, then the worst health, then most nodes of it."""
+    parts = item.parts if isinstance(item, MapGroup) else (item,)
+    ranks = [_RANK[node.health] for node in item.faulty]
+    worst = min(ranks, default=len(SEVERITIES))
+    return (
+        all(part.state is None for part in parts),
+        worst,
+        -ranks.count(worst),
+        item.domain == "",
+        natural_order(item.domain),
     )
-    return FleetMap(topology, choices, tuple(groups))
 
 
-def _group(planner: Planner, path: str, members: list[NodeSummary]) -> MapGroup:
-    members.sort(key=lambda node: _RANK[node.health])
+def _part(planner: Planner, path: str, members: list[NodeSummary]) -> MapPart:
+    faulty = sorted(
+        (node for node in members if node.health != Health.OK), key=lambda node: _RANK[node.health]
+    )
     above = path
     while above and above not in planner.domain_marks.decisions:
         above = above.rpartition("/")[0]
     state = planner.domain_marks.decisions[above].state if above else None
-    return MapGroup(path, tuple(members), above, state)
+    return MapPart(path, len(members), tuple(faulty), above, state)
 
 
 def _domain(planner: Planner, uid: str, topology: str) -> str:

@@ -1,4 +1,4 @@
-"""The map of the fleet as HTML: domains with one cell for each node, by health. Pure."""
+"""The map of the fleet as HTML: domains with a cell for each node that is not ok. Pure."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ from urllib.parse import quote
 
 from nodeguard.aggregator.pages.html import EMPTY, Html, domain_path, element, join, link, node_path
 from nodeguard.aggregator.pages.sections import badge
-from nodeguard.fleet_api.fleet_map import POOLS, SEVERITIES, FleetMap, MapGroup
+from nodeguard.fleet_api.fleet_map import POOLS, SEVERITIES, FleetMap, MapGroup, MapPart
 from nodeguard.fleet_api.node import UNKNOWN
 from nodeguard.fleet_api.schema.node import NodeSummary
 from nodeguard.fleet_api.text.phrases import count_noun, node_notes
 from nodeguard.model.finding import Health
 
-# Cells on the map, and characters of a cell's description. Beyond, domains without a fault show their count
-# only, so that the page of a larger fleet stays below a megabyte.
-MAX_CELLS = 8000
-_NOTES = 160
+# Limits, so that the page of a large fleet with many faults stays small: domains with a fault, cells of one
+# domain and of all, links to healthy domains, and characters of a cell's description.
+_GROUPS = 40
+_CELLS_OF_GROUP = 24
+_CELLS = 240
+_HEALTHY = 300
+_NOTES = 120
 
-# The letter of a health, so that color is not the only sign; healthy cells are empty.
+# So few domains of a healthy fleet are shown at once.
+_OPEN = 48
+
+# The letter of a health, so that color is not the only sign.
 _LETTERS = {
     Health.FATAL.value: "F",
     Health.SUSPECT.value: "S",
     Health.WARNING.value: "W",
     UNKNOWN: "?",
-    Health.OK.value: "",
 }
 
 
@@ -38,18 +43,25 @@ def map_section(fleet: FleetMap) -> Html:
         )
         for topology in fleet.topologies
     )
-    left = MAX_CELLS
-    groups: list[Html] = []
-    for group in fleet.groups:
-        fits = len(group.nodes) <= left
-        groups.append(_group(group, fleet.topology, left))
-        left -= len(group.nodes) if fits else min(left, group.faulty)
+    left, groups = _CELLS, []
+    for group in fleet.groups[:_GROUPS]:
+        cells = min(left, _CELLS_OF_GROUP, len(group.faulty))
+        groups.append(_group(group, fleet.topology, cells))
+        left -= cells
+    rest = len(fleet.groups) - len(groups)
+    if rest:
+        groups.append(element("p", link("/domains", f"and {rest} more with a fault"), class_="more"))
     return element(
         "section",
-        element("h2", "Map"),
-        element("nav", "by ", choices, class_="choices", aria_label="Topology of the map"),
-        _legend(),
-        element("div", join(groups), class_="map") if groups else element("p", "There are no nodes."),
+        element(
+            "h2",
+            "Map ",
+            element("nav", "by ", choices, aria_label="Topology of the map"),
+            _legend() if groups else EMPTY,
+        ),
+        element("div", join(groups), class_="map") if groups else EMPTY,
+        _healthy(fleet) if fleet.healthy else EMPTY,
+        EMPTY if groups or fleet.healthy else element("p", "There are no nodes."),
         id="map",
     )
 
@@ -57,62 +69,88 @@ def map_section(fleet: FleetMap) -> Html:
 def _legend() -> Html:
     cells = (
         join((element("i", _LETTERS[health], class_=f"cell {health}"), f" {health} "))
-        for health in SEVERITIES
+        for health in SEVERITIES[:-1]
     )
-    marked = element("i", "F", class_="cell fatal marked")
-    return element("p", join(cells), marked, " marked by nodeguard", class_="legend", aria_hidden="true")
+    marked = element("i", class_="cell marked")
+    return element("small", join(cells), marked, " marked", class_="legend", aria_hidden="true")
 
 
-def _group(group: MapGroup, topology: str, left: int) -> Html:
-    shown = group.nodes if len(group.nodes) <= left else group.nodes[: min(left, group.faulty)]
-    rest = len(group.nodes) - len(shown)
-    more = element("span", f"{'and ' if shown else ''}{rest} more", class_="more") if rest else EMPTY
+def _healthy(fleet: FleetMap) -> Html:
+    """Return the domains in which all nodes are ok, as one line that can be opened."""
+    nodes = count_noun(sum(group.size for group in fleet.healthy), "node")
+    shown = fleet.healthy[:_HEALTHY]
+    links = (
+        element("li", _title(group.domain, fleet.topology), " ", element("small", str(group.size)))
+        for group in shown
+    )
+    rest = len(fleet.healthy) - len(shown)
+    more = element("li", f"and {rest} more: nodeguard get domains --all") if rest else EMPTY
+    subject = count_noun(len(fleet.healthy), "pool" if fleet.topology == POOLS else "domain")
+    summary = f"{subject} with {nodes} {'is' if len(fleet.healthy) == 1 else 'are'} ok"
+    return element(
+        "details",
+        element("summary", element("i", class_="cell ok"), " ", summary),
+        element("ul", *links, more),
+        id="healthy",
+        open=not fleet.groups and len(fleet.healthy) <= _OPEN,
+    )
+
+
+def _group(group: MapGroup, topology: str, cells: int) -> Html:
+    """Return a domain with its parts in which nodes are not ok. cells: limit of their number."""
+    parts: list[Html] = []
+    rest = len(group.faulty) - cells
+    for part in group.parts:
+        shown = part.faulty[:cells]
+        cells -= len(shown)
+        if shown or part.state is not None:
+            parts.append(join((_part_title(part, group, topology), *map(_cell, shown))))
+    more = element("span", f"and {rest} more", class_="more") if rest else EMPTY
     return element(
         "section",
-        element("h3", _title(group, topology), " ", _counts(group)),
-        element("div", join(map(_cell, shown)), more, class_="cells"),
-        class_="group" if group.faulty else "group fine",
+        element("h3", _title(group.domain, topology), " ", _counts(group)),
+        *(element("div", part, class_="cells") for part in parts),
+        more,
+        class_="group",
     )
 
 
-def _title(group: MapGroup, topology: str) -> Html:
+def _part_title(part: MapPart, group: MapGroup, topology: str) -> Html:
+    """Return the name of a part, and that it is degraded."""
+    name = EMPTY
+    if part.domain != group.domain:
+        name = link(domain_path(part.domain), part.domain.removeprefix(f"{group.domain}/"))
+    if part.state is None:
+        return name
+    of = "" if part.degraded == part.domain else f"{part.degraded.removeprefix(f'{topology}/')} "
+    return join((name, " ", badge("degraded", "suspect"), element("span", f"{of}{part.state.phrase}")))
+
+
+def _title(domain: str, topology: str) -> Html:
     if topology == POOLS:
-        return _text(f"pool {group.domain}" if group.domain else "no pool")
-    if not group.domain:
-        return _text(f"no {topology}")
-    title = link(domain_path(group.domain), group.domain)
-    if group.state is None:
-        return title
-    name = "" if group.degraded == group.domain else f" {group.degraded}"
-    return join((title, " ", badge("degraded", "suspect"), f"{name} {group.state.phrase}"))
+        return join((f"pool {domain}" if domain else "no pool",))
+    if not domain:
+        return join((f"no {topology}",))
+    return link(domain_path(domain), domain.removeprefix(f"{topology}/"))
 
 
 def _counts(group: MapGroup) -> Html:
-    """Return how many nodes of a group are not ok, by health; the number of nodes if all are."""
-    healths = [node.health for node in group.nodes]
+    """Return how many nodes of a group are not ok; by health in its title."""
+    healths = [node.health for node in group.faulty]
     faults = [f"{healths.count(health)} {health}" for health in SEVERITIES[:-1] if health in healths]
-    total = count_noun(len(group.nodes), "node")
-    return element("small", f"{', '.join(faults)} of {total}" if faults else total)
-
-
-def _cell(node: NodeSummary) -> Html:
-    """Return the cell of a node. Healthy ones are short and no tab stops: there are thousands."""
-    path = node_path(node.node)
-    notes = node_notes(node)[:_NOTES]
-    marked = " marked" if node.marks else ""
-    if node.health == Health.OK and not (notes or marked):
-        return link(path, title=node.node, tabindex="-1")
-    title = f"{node.node}: {node.health}"
-    title += f", marked {', '.join(node.marks)}" if node.marks else ""
-    return link(
-        path,
-        _LETTERS[node.health] or ("H" if node.hold else "M" if node.maintenance else ""),
-        title=f"{title}; {notes}" if notes else title,
-        class_=f"{node.health}{marked}",
-        # Right after a start thousands of nodes are unknown: no tab stops before a faulty one.
-        tabindex="-1" if node.health in {UNKNOWN, Health.OK.value} else False,
+    return element(
+        "small", f"{len(healths)}/{group.size}", title=f"{', '.join(faults) or 'none'} of {group.size}"
     )
 
 
-def _text(text: str) -> Html:
-    return join((text,))
+def _cell(node: NodeSummary) -> Html:
+    """Return the cell of a node that is not ok."""
+    notes = node_notes(node)[:_NOTES]
+    title = f"{node.node}: {node.health}"
+    title += f", marked {', '.join(node.marks)}" if node.marks else ""
+    return link(
+        node_path(node.node),
+        _LETTERS[node.health],
+        title=f"{title}; {notes}" if notes else title,
+        class_=f"cell {node.health}{' marked' if node.marks else ''}",
+    )

@@ -32,6 +32,7 @@ from nodeguard.fleet_api.text.phrases import (
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.instant import parse_or_zero, rfc3339
 from nodeguard.model.mark import MARK_OF_HEALTH
 
 _HEADERS = ("What is broken", "Where", "Since", "What nodeguard did", "What to do")
@@ -81,15 +82,19 @@ def _location(incident: IncidentSummary) -> Html:
 def _group_effect(group: StateGroup, cause: str) -> Html:
     """Return how many nodes are in a state, as a link to their incidents, with links to the first nodes."""
     path = incidents_path(cause, group.state.slug)
-    state = element("b", link(path, group_text(group)), class_=STYLES[group.state])
-    nodes = join(join((link(node_path(name), name), " ")) for name in group.names)
+    state = element("span", link(path, group_text(group)), class_=STYLES[group.state])
+    nodes = join(join((link(node_path(name), name, class_="name"), " ")) for name in group.names)
     rest = group.nodes - len(group.names)
     return element("span", state, ": ", nodes, f"and {rest} more" if rest else "", class_="message")
 
 
 def _since(incident: IncidentSummary) -> Html:
-    at = element("span", api_time(incident.since), class_="message dim")
-    return element("time", format_duration(incident.age), at, datetime=incident.since)
+    """Return for how long; the time of day, with the date unless it is the same day."""
+    since, now = incident.since, rfc3339(parse_or_zero(incident.since) + incident.age)
+    day = since[:10]
+    at = f"{since[11:16]} UTC" if day == now[:10] else f"{day} {since[11:16]} UTC"
+    duration = element("span", at, class_="message dim")
+    return element("time", format_duration(incident.age), duration, datetime=since, title=api_time(since))
 
 
 def _effect(incident: IncidentSummary) -> Html:

@@ -47,7 +47,7 @@ from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 
 # Incidents of different checks on the first page, and rows of the lists.
-_WORST = 8
+_WORST = 5
 _INCIDENTS = 50
 _INCIDENTS_OF_CHECK = 20
 _NODES = 500
@@ -84,7 +84,7 @@ def fleet_page(fleet: Fleet, topology: str) -> PageContent:
         urgent.append(Field("agents", agents_text(agents), name_style="warning"))
     unknown = f" The health of {count_noun(status.nodes.unknown, 'node')} is unknown."
     incidents = (
-        incident_table(worst, fleet.remedies)
+        incident_table(worst, {})
         if worst
         else element("p", f"No incidents.{unknown if status.nodes.unknown else ''}")
     )
@@ -100,10 +100,16 @@ def fleet_page(fleet: Fleet, topology: str) -> PageContent:
             "section",
             element("h2", "Worst incidents ", element("small", link("/incidents", "all incidents"))),
             incidents,
-            element("p", f"and {count_noun(omitted, 'more kind')}") if omitted else EMPTY,
+            element("p", link(incidents_path(), f"and {count_noun(omitted, 'more kind')}"))
+            if omitted
+            else EMPTY,
         ),
-        map_section(fleet_map(fleet.planner, fleet.now, topology)),
-        element("section", element("h2", "Marks, budgets and policy"), fields(rest), id="facts"),
+        element(
+            "div",
+            map_section(fleet_map(fleet.planner, fleet.now, topology)),
+            element("section", element("h2", "Marks, budgets and policy"), fields(rest), id="facts"),
+            class_="columns",
+        ),
     )
     return PageContent(view.title, join(content))
 

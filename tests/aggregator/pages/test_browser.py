@@ -11,7 +11,7 @@ import pytest
 from nodeguard.aggregator.pages.change_feed import ChangeFeed
 from nodeguard.aggregator.pages.handler import MAX_STREAMS, StatusPages, serve_pages
 from tests.aggregator.pages.scenes import faulty_fleet, gpu_name, pages_context, plain_fleet
-from tests.aggregator.pages.test_views import HOSTILE, hostile_fleet
+from tests.aggregator.pages.test_views import HOSTILE, hostile_fleet, large_fleet
 from tests.browser import Tab, browser
 from tests.fleet.scene import Fleet, finding
 from tests.ports import free_ports
@@ -161,7 +161,7 @@ async def test_without_scripts_the_page_is_whole_and_is_read_again(tab: Tab, fau
     await tab.view(1280, scripts=False)
     async with served(faulty, tab) as url:
         await tab.open(f"{url}/")
-        assert await tab.evaluate("document.querySelectorAll('.cells a').length") == 320
+        assert await tab.evaluate("document.querySelectorAll('a.cell').length") == 17
         reload = await tab.evaluate("document.querySelector('noscript meta[http-equiv=refresh]')?.content")
         assert reload == "30"
         assert (await tab.evaluate("document.getElementById('live').innerText")).startswith("as of ")
@@ -184,11 +184,44 @@ async def test_the_keyboard_reaches_faults_before_healthy_nodes(tab: Tab, faulty
         assert f"/nodes/{gpu_name(66)}" in stops[:chosen]
         on_map = stops[chosen:]
         first = on_map.index("/domains/fabric/p0/r2")
+        assert on_map[first - 1] == "/domains/fabric/p0"
         assert on_map[first + 1 : first + 7] == [f"/nodes/{gpu_name(number)}" for number in range(16, 22)]
         assert gpu_name(5) not in str(stops)
         await tab.evaluate(f"document.querySelector('a[href=\"/nodes/{gpu_name(100)}\"]').focus()")
         await tab.press(*ENTER)
         await tab.shows("document.querySelector('h1')?.innerText.includes('quarantined: gpu-lost')")
+
+
+async def test_7500_nodes_with_40_faults_fit_on_one_screen(tab: Tab) -> None:
+    fleet = large_fleet(40)
+    await tab.view(1280)
+    async with served(fleet, tab) as url:
+        for topology in ("fabric", "power", "pool"):
+            await tab.open(f"{url}/?by={topology}")
+            await tab.shows("document.getElementById('live').innerText.startsWith('live')")
+            assert await tab.evaluate("document.documentElement.scrollHeight") <= 900
+
+
+async def test_cells_are_large_enough_for_a_finger(tab: Tab, faulty: Fleet) -> None:
+    await tab.view(390)
+    async with served(faulty, tab) as url:
+        await tab.open(f"{url}/")
+        small = "[...document.querySelectorAll('a.cell')].filter(cell => cell.offsetWidth < 24 || cell.offsetHeight < 24)"
+        assert await tab.evaluate(f"{small}.length") == 0
+
+
+async def test_an_opened_list_stays_open_after_a_change(tab: Tab) -> None:
+    fleet = plain_fleet(4000)
+    await tab.view(1280)
+    async with served(fleet, tab) as url:
+        await tab.open(f"{url}/")
+        await tab.shows("document.getElementById('live').innerText.startsWith('live')")
+        assert await tab.evaluate("document.getElementById('healthy').open") is False
+        await tab.evaluate("document.querySelector('summary').click()")
+        fleet.report(3, finding(message="the GPU is gone"))
+        fleet.carry_out()
+        await tab.shows("document.getElementById('main').innerText.includes('the GPU is gone')")
+        assert await tab.evaluate("document.getElementById('healthy').open") is True
 
 
 async def test_an_attack_in_every_text_runs_nothing(tab: Tab) -> None:

@@ -51,7 +51,7 @@ def fleet() -> Fleet:
     ("path", "status", "text"),
     [
         ("/", 200, "40 nodes: 1 fatal"),
-        ("/?by=power", 200, "power/row0"),
+        ("/?by=power", 200, "/domains/power/row0"),
         ("/nodes/gpu-h100-0003", 200, "quarantined: gpu-lost"),
         ("/nodes/none", 404, "Not found"),
         ("/incidents", 200, "gpu-lost"),

@@ -23,6 +23,11 @@ function isSelecting() {
 // Focus stays on the same link, although the content is new.
 function replaceContent(next) {
   const main = document.getElementById("main"), focused = document.activeElement;
+  // Lists that a reader opened stay open.
+  for (const details of main.querySelectorAll("details[id]")) {
+    const after = [...next.querySelectorAll("details")].find(item => item.id === details.id);
+    if (after) after.open = details.open;
+  }
   const href = focused && focused !== main && main.contains(focused) ? focused.getAttribute("href") : null;
   main.replaceChildren(...next.childNodes);
   const link = href ? main.querySelector(`a[href="${CSS.escape(href)}"]`) : null;
