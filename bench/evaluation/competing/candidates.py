@@ -4,6 +4,7 @@ Pure.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Container, Iterator
 
 from bench.evaluation.competing.explanations import Candidate, ClassExplanations
@@ -14,7 +15,6 @@ from nodeguard.fleet.diagnosis.settling_candidates import SOON, SettlingCandidat
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import DomainMembers
-from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Seconds for which votes of a fault that lasts until it is fixed count.
 _LASTING = 7_200.0
@@ -23,9 +23,9 @@ _LASTING = 7_200.0
 class CompetingCandidates(SettlingCandidates):
     """The candidates. possible: by fault class, domains that too few nodes speak for until now."""
 
-    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, domains: DegradedDomains) -> None:
-        super().__init__(rule, votes, domains)
-        self._competing: dict[str, list[Candidate]] = {fault_class.name: [] for fault_class in rule.classes}
+    def __init__(self, votes: VoteIndex, domains: DegradedDomains) -> None:
+        super().__init__(votes, domains)
+        self._competing: defaultdict[str, list[Candidate]] = defaultdict(list)
         self.possible: dict[str, tuple[Candidate, ...]] = {}
 
     def choose(self, _suppressed: Container[str], now: float) -> list[DomainCandidate]:
@@ -56,9 +56,9 @@ class CompetingCandidates(SettlingCandidates):
         # Nodes of a degraded domain without a recent vote are neither healthy nor a new fault.
         explained = self._domains.explained(fault_class.name)
         excluded = explained - voters.keys()
-        if len(voters) < self._rule.min_nodes and explained.isdisjoint(voters):
+        if len(voters) < self._votes.rule.min_nodes and explained.isdisjoint(voters):
             return
-        explanations = ClassExplanations(votes, members, voters, self._rule, excluded, now)
+        explanations = ClassExplanations(votes, members, voters, self._votes.rule, excluded, now)
         self.possible.pop(fault_class.name, None)
         for candidate in explanations.candidates():
             if self._domains.covering(candidate) is not None:
@@ -72,7 +72,7 @@ class CompetingCandidates(SettlingCandidates):
         degraded domain is a part of explains the votes of that, too.
         """
         new = candidate.voters.keys() - self._domains.explained(candidate.fault_class, candidate.domain)
-        return len(new) >= max(self._rule.min_nodes, -(-len(candidate.voters) // 2))
+        return len(new) >= max(self._votes.rule.min_nodes, -(-len(candidate.voters) // 2))
 
     def settled_candidates(
         self, candidates: Collection[DomainCandidate], now: float
@@ -82,7 +82,7 @@ class CompetingCandidates(SettlingCandidates):
             waited = now - self.clocks[candidate.fault_class, candidate.domain]
             margin = candidate.margin if isinstance(candidate, Candidate) else 0.0
             is_near = margin < SURE
-            wait = self._rule.weak_evidence.wait if is_near else self._rule.grace_period
+            wait = self._votes.rule.weak_evidence.wait if is_near else self._votes.rule.grace_period
             if margin > 0.0 and waited >= wait and self._settles(candidate, waited, now):
                 yield candidate
 

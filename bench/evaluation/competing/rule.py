@@ -48,7 +48,7 @@ class CompetingChecks(SuppressedChecks):
         now: float,
     ) -> dict[str, UnexplainedFirings]:
         own = [candidate for candidate in candidates if isinstance(candidate, Candidate)]
-        found = suspicions(checks, self._votes, own, self.possible, explained, self._rule, now)
+        found = suspicions(checks, self._votes, own, self.possible, explained, self._votes.rule, now)
         self.doubted = frozenset(check for check, suspicion in found.items() if suspicion.doubts)
         return {check: item.firings for check, item in found.items() if item.firings is not None}
 
@@ -58,9 +58,9 @@ class CompetingDiagnosis(Diagnosis):
 
     def __init__(self, rule: DiagnosisPolicy, evidence: FleetEvidence) -> None:
         super().__init__(rule, evidence)
-        self._competing = CompetingCandidates(rule, self.voting, self._domains)
+        self._competing = CompetingCandidates(self.voting, self._domains)
         self._candidates = self._competing
-        self._doubting = CompetingChecks(rule, self.voting, self._recurrence, evidence)
+        self._doubting = CompetingChecks(self.voting, self._recurrence, evidence)
         self.checks = self._doubting
         self.suppressed_checks = self.checks.suppressed
 

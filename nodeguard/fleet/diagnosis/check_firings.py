@@ -42,11 +42,14 @@ class CheckFirings:
         self.latest: dict[str, float] = {}
         self.unobserved: set[str] = set()
         self.kernel_confirmed: set[str] = set()
-        self._rule = rule
-        self._longest = max(rule.suppression.windows)
+        self.rule = rule
         self._unconfirmed: dict[tuple[float, str], None] = {}  # recent onsets: time and node
         self._rate = OnsetRate()
         self._complete_since = -inf  # no earlier onset is remembered
+
+    @property
+    def _longest(self) -> float:
+        return max(self.rule.suppression.windows)
 
     def record(self, uid: str, at: float, *, observed: bool = True) -> None:
         """Record that the check fires on a node. observed: see `unobserved`."""
@@ -72,12 +75,6 @@ class CheckFirings:
         if uid in self.active:
             self.kernel_confirmed.add(uid)
             self._unconfirmed.pop((self.latest.get(uid, 0.0), uid), None)
-
-    def take_over(self, other: CheckFirings) -> None:
-        """Continue with the usual rate of other firings of this check. Those that are active begin again."""
-        self._rate = other._rate
-        self._complete_since = other._complete_since
-        self._unconfirmed = {(at, uid): None for at, uid in other._unconfirmed if uid not in other.active}
 
     def forget_onset(self, uid: str) -> None:
         """Forget the onset on a node on which it still fires."""
@@ -105,18 +102,19 @@ class CheckFirings:
         """Forget onsets that are too old. learns: whether the unconfirmed ones, and the time, count towards
         the usual rate. began: when the diagnosis started.
         """
+        gone = now - self._longest
         if not learns:
             self._rate.skip(max(now, began + self._longest))
         while self._unconfirmed:
             at, uid = next(iter(self._unconfirmed))
-            if at >= now - self._longest:
+            if at >= gone:
                 break
             del self._unconfirmed[at, uid]
             if at >= began and learns:
                 self._rate.count(now)
         while self.latest:
             uid, at = next(iter(self.latest.items()))
-            if at >= now - self._longest:
+            if at >= gone:
                 break
             del self.latest[uid]
             self.unobserved.discard(uid)
@@ -134,14 +132,14 @@ class CheckFirings:
         unconfirmed onsets: faults with a proof do not hide false alarms.
         """
         return max(
-            self._rule.suppression.min_nodes,
-            poisson_limit(self.usual_count(window, before, now), self._rule.suppression.significance) + 1,
+            self.rule.suppression.min_nodes,
+            poisson_limit(self.usual_count(window, before, now), self.rule.suppression.significance) + 1,
         )
 
     def usual_count(self, window: float, before: PriorRate, now: float) -> float:
         """Return the number of nodes on which it usually fires within a window, with the margin."""
         # Three decimals: the limits of equal counts are remembered.
-        return round(self._rule.rate_margin * self.usual_rate(window, before, now) * window, 3)
+        return round(self.rule.rate_margin * self.usual_rate(window, before, now) * window, 3)
 
     def usual_rate(self, window: float, before: PriorRate, now: float) -> float:
         """Return on how many nodes it usually fires in a second. window: latest seconds, not counted."""
@@ -150,7 +148,7 @@ class CheckFirings:
         self._rate.begin(before.began + self._longest)
         earlier = sum(1 for at, _ in self._unconfirmed if since <= at <= now - window)
         onsets = earlier, max(0.0, observed)
-        daily_onsets = self._rule.suppression.usual_daily_onsets
+        daily_onsets = self.rule.suppression.usual_daily_onsets
         rate = self._rate.per_node(1, now, max(before.usual, daily_onsets) / _DAY, onsets)
         return max(daily_onsets / _DAY, rate)
 
@@ -164,19 +162,19 @@ class CheckFirings:
         """
         excluded = self.kernel_confirmed.union(explained)
         unexplained = {uid: at for uid, at in self.latest.items() if uid not in excluded}
-        if len(unexplained) < self._rule.suppression.min_nodes:
+        if len(unexplained) < self.rule.suppression.min_nodes:
             return
-        for window in self._rule.suppression.windows:
+        for window in self.rule.suppression.windows:
             # A longer window needs as long a past. In the shortest, the findings of agents that started with
             # the aggregator seem to begin at the start. Few of them begin to fire with the others.
             is_early = now - before.began < window
-            if is_early and window > self._rule.suppression.windows[0]:
+            if is_early and window > self.rule.suppression.windows[0]:
                 break
             since = now - window
             nodes = frozenset(uid for uid, at in unexplained.items() if at > since)
             if is_early and len(nodes & self.unobserved) * 2 >= len(nodes):
                 nodes -= self.unobserved
-            if len(nodes) < self._rule.suppression.min_nodes:
+            if len(nodes) < self.rule.suppression.min_nodes:
                 continue
             limit = self.limit(window, before, now)
             if len(nodes) >= limit and many(nodes) >= limit:

@@ -18,7 +18,6 @@ from nodeguard.fleet.diagnosis.results import (
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import is_within
-from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # The share of the nodes of a domain that counts as most of them.
 _MOST = 0.75
@@ -27,21 +26,12 @@ _MOST = 0.75
 class DegradedDomains:
     """The degraded domains. degraded: by domain."""
 
-    def __init__(
-        self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence, evidence: FleetEvidence
-    ) -> None:
+    def __init__(self, votes: VoteIndex, recurrence: Recurrence, evidence: FleetEvidence) -> None:
         self.degraded: dict[str, DegradedDomain] = {}
-        self._rule = rule
         self._votes = votes
         self._recurrence = recurrence
         self._evidence = evidence
-        self._recovery = DomainRecovery(rule, votes, evidence)
-
-    def take_over(self, other: DegradedDomains) -> None:
-        """Continue with the degraded domains of another diagnosis."""
-        for domain, degraded in other.degraded.items():
-            self.degraded[domain] = self._with_present_classes(degraded)
-        self._recovery.take_over(other._recovery)
+        self._recovery = DomainRecovery(votes, evidence)
 
     def restore(self, restored: DegradedDomain) -> None:
         """Restore a domain that was degraded before this start, without its votes."""
@@ -55,6 +45,11 @@ class DegradedDomains:
         for name in fault_classes:
             if name in self._votes.votes_by_class:
                 self._votes.votes_by_class[name].end(domain, at)
+
+    def use_present_classes(self) -> None:
+        """Follow another rule: degrade the domains for fault classes that it has."""
+        for domain, degraded in self.degraded.items():
+            self.degraded[domain] = self._with_present_classes(degraded)
 
     def _with_present_classes(self, degraded: DegradedDomain) -> DegradedDomain:
         """Return a degraded domain with fault classes that exist: if none of its own does, with all that may
@@ -145,7 +140,7 @@ class DegradedDomains:
         # Nodes may have left the domain since the candidate was evaluated.
         members = self._votes.members.nodes(candidate.domain)
         voters = {uid: at for uid, at in candidate.voters.items() if uid in members}
-        if len(voters) < self._rule.min_nodes:
+        if len(voters) < self._votes.rule.min_nodes:
             return
         candidate = replace(candidate, voters=voters, size=len(members))
         if self.covering(candidate):

@@ -42,10 +42,10 @@ class Diagnosis:
         recurrence = self._recurrence = Recurrence(rule)
         self.rule = rule
         self.voting = VoteIndex(rule)
-        self._domains = DegradedDomains(rule, self.voting, recurrence, evidence)
-        self._candidates = SettlingCandidates(rule, self.voting, self._domains)
-        self.checks = SuppressedChecks(rule, self.voting, recurrence, evidence)
-        self.jobs = JobStarts(rule, self.voting, evidence)
+        self._domains = DegradedDomains(self.voting, recurrence, evidence)
+        self._candidates = SettlingCandidates(self.voting, self._domains)
+        self.checks = SuppressedChecks(self.voting, recurrence, evidence)
+        self.jobs = JobStarts(self.voting, evidence)
         self.members = self.voting.members
         self.degraded_domains: Mapping[str, DegradedDomain] = self._domains.degraded
         self.suppressed_checks: Mapping[str, SuppressedCheck] = self.checks.suppressed
@@ -82,7 +82,7 @@ class Diagnosis:
         if self.voting.record_firing(uid, check, at, observed=observed) and not self.checks.suppression(
             check, uid
         ):
-            self.voting.vote(uid, check, tuple(topologies), at)
+            self.voting.vote(uid, check, topologies, at)
 
     def record_cleared(self, uid: str, check: str) -> None:
         """Record that a check does not fire on a node any more."""
@@ -103,13 +103,15 @@ class Diagnosis:
         """Return whether two checks may vote in one fault class."""
         return self.has_fault_class(check, self.voting.classes_of(other))
 
-    def take_over(self, other: Diagnosis) -> None:
-        """Continue with the degraded domains, suppressed checks and recurrences of another diagnosis."""
-        self._domains.take_over(other._domains)
-        self.checks.take_over(other.checks)
-        self.jobs.take_over(other.jobs)
-        self._recurrence.take_over(other._recurrence)
-        self.voting.take_over(other.voting)
+    def set_rule(self, rule: DiagnosisPolicy) -> None:
+        """Set another rule: the latest onsets vote by it. Degraded domains and suppressed checks stay."""
+        self.rule = self._recurrence.rule = rule
+        self.voting.set_rule(rule)
+        self._domains.use_present_classes()
+        for at, uid, check in self.voting.onsets():
+            if self.checks.suppression(check, uid) is None:
+                self.voting.vote(uid, check, self.voting.topologies_of(check), at)
+        self._candidates.choose_again()
 
     def restore_domain(self, restored: DegradedDomain) -> None:
         """Restore a domain that was degraded before this start, without its votes."""

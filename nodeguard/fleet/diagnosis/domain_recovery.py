@@ -20,7 +20,6 @@ from nodeguard.fleet.diagnosis.results import (
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import is_within
-from nodeguard.model.diagnosis import DiagnosisPolicy
 
 
 class DomainRecovery:
@@ -28,15 +27,10 @@ class DomainRecovery:
     stay faulty.
     """
 
-    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, evidence: FleetEvidence) -> None:
-        self._rule = rule
+    def __init__(self, votes: VoteIndex, evidence: FleetEvidence) -> None:
         self._votes = votes
         self._evidence = evidence
         self._last_shown: dict[str, dict[str, float]] = {}  # by domain and uid
-
-    def take_over(self, other: DomainRecovery) -> None:
-        """Continue with the times of another diagnosis."""
-        self._last_shown.update(other._last_shown)
 
     def rename(self, domain: str, path: str) -> None:
         """Record that a degraded domain has another path."""
@@ -109,7 +103,7 @@ class DomainRecovery:
         children = self._evidence.members.children(domain)
         if not children:
             nodes = self._evidence.members.nodes(domain)
-            is_faulty = len(nodes & faulty) >= max(self._rule.min_nodes, share * len(nodes))
+            is_faulty = len(nodes & faulty) >= max(self._votes.rule.min_nodes, share * len(nodes))
             return [domain] if is_faulty else []
         parts: list[str] = []
         for child in children:

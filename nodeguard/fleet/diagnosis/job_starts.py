@@ -18,7 +18,6 @@ from nodeguard.fleet.diagnosis.results import BadJobStart, DegradedDomain
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.policy_rules import matches_any
-from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Seconds before and after a start within which a vote may belong to it: the clocks of the API server and of
 # this machine may differ, and a gang of thousands of GPUs needs minutes to connect all of them.
@@ -77,21 +76,15 @@ class JobStarts:
     from that time or the window before, and its leaf has hardly any. Three nodes of a job are needed.
     """
 
-    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, evidence: FleetEvidence) -> None:
-        self._rule = rule
+    def __init__(self, votes: VoteIndex, evidence: FleetEvidence) -> None:
         self._votes = votes
         self._evidence = evidence
-        self._classes = {
-            name: class_votes
-            for name, class_votes in votes.votes_by_class.items()
-            if class_votes.vote_class.job_start_checks
-        }
-        self._explained: dict[str, dict[str, _JobVote]] = {name: {} for name in self._classes}
-        self._others: dict[str, dict[str, _OtherVote]] = {name: {} for name in self._classes}
+        self._explained: defaultdict[str, dict[str, _JobVote]] = defaultdict(dict)
+        self._others: defaultdict[str, dict[str, _OtherVote]] = defaultdict(dict)
         self._is_waiting = False  # for the jobs of nodes with other votes
         self._starts: dict[str, BadJobStart] = {}  # also those that may still turn out to be a leaf's fault
         # Votes that count for their leaf, with their time, by uid.
-        self._of_leaves: dict[str, dict[str, float]] = {name: {} for name in self._classes}
+        self._of_leaves: defaultdict[str, dict[str, float]] = defaultdict(dict)
         # The explained starts, by job, and by leaf if it was only one.
         self._past: dict[str, list[JobStart]] = {}
         self._recorded: list[_RecordedStart] = []
@@ -103,27 +96,13 @@ class JobStarts:
         """Return whether a bad start will be reported soon, unless other votes explain it."""
         return self._is_waiting or len(self._starts) > len(self.bad_starts)
 
-    def take_over(self, other: JobStarts) -> None:
-        """Continue with the bad starts of another diagnosis. Votes begin again, but not the repetitions."""
-        self._past.update(other._past)
-        self._recorded = list(other._recorded)
-        self._cleared.update(other._cleared)
-        for explained in other._explained.values():
-            for job, votes in _by_job(explained.values()).items():
-                for episode in _episodes(votes):
-                    times = [vote.at for vote in episode]
-                    uids = frozenset(vote.uid for vote in episode)
-                    self._record(_RecordedStart(job, min(times), max(times), uids))
-        for start in other.bad_starts.values():
-            self._restore(start.job, start.fault_class, start.began, start.last, start.last)
-
     def restore(self, job: str, fault_class: str, began: float, last: float, now: float) -> None:
         """Restore a bad start of an earlier aggregator, without its votes. began, last: of its votes."""
         self._record(_RecordedStart(job, began, last))
         self._restore(job, fault_class, began, last, now)
 
     def _restore(self, job: str, fault_class: str, began: float, last: float, now: float) -> None:
-        restored = BadJobStart(job, fault_class, now - self._rule.grace_period, began, began, last)
+        restored = BadJobStart(job, fault_class, now - self._votes.rule.grace_period, began, began, last)
         self._starts.setdefault(job, restored)
         self.bad_starts = {**self.bad_starts, job: self._starts[job]}
 
@@ -157,7 +136,8 @@ class JobStarts:
         """Return the job that explains, by its start, why a check fires on a node; empty for none."""
         for name in self._votes.classes_of(check):
             vote = self._explained.get(name, {}).get(uid)
-            if vote is not None and matches_any(self._classes[name].vote_class.job_start_checks)(check):
+            job_start_checks = self._votes.votes_by_class[name].vote_class.job_start_checks
+            if vote is not None and matches_any(job_start_checks)(check):
                 return vote.job
         return ""
 
@@ -168,7 +148,9 @@ class JobStarts:
         self._forget(now)
         self._is_waiting = changed = False
         found: dict[str, list[BadJobStart]] = defaultdict(list)
-        for name, votes in self._classes.items():
+        for name, votes in self._votes.votes_by_class.items():
+            if not votes.vote_class.job_start_checks:
+                continue
             faulty_since = self._faulty_since(degraded, name)
             explained = {vote.uid: vote for vote in self._explained_votes(votes, faulty_since, now)}
             self._explained[name] = explained
@@ -178,16 +160,19 @@ class JobStarts:
         recent = {
             job: max(starts, key=_last)
             for job, starts in found.items()
-            if max(map(_last, starts)) > max(now - self._rule.recovery.initial, self._cleared.get(job, -inf))
+            if max(map(_last, starts))
+            > max(now - self._votes.rule.recovery.initial, self._cleared.get(job, -inf))
         }
         restored = {
             job: start
             for job, start in self._starts.items()
-            if not start.voters and now - max(start.since, start.last) < self._rule.recovery.initial
+            if not start.voters and now - max(start.since, start.last) < self._votes.rule.recovery.initial
         }
         self._starts = restored | recent
         self.bad_starts = {
-            job: start for job, start in self._starts.items() if now - start.since >= self._rule.grace_period
+            job: start
+            for job, start in self._starts.items()
+            if now - start.since >= self._votes.rule.grace_period
         }
         return changed
 
@@ -227,7 +212,7 @@ class JobStarts:
         before = self._explained[votes.vote_class.name]
         # A vote belongs to its job until the node votes again, also if it was withdrawn or is too old to
         # count: its finding may last as long.
-        oldest = now - self._rule.recovery.reset_after
+        oldest = now - self._votes.rule.recovery.reset_after
         possible = {
             uid: vote for uid, vote in before.items() if current.get(uid, vote.at) == vote.at > oldest
         }
@@ -305,7 +290,7 @@ class JobStarts:
         """Return whether enough nodes show a bad start, and no leaf explains it better: a leaf on which a job
         starts badly again, or this job behind only one leaf; or a job that always starts badly.
         """
-        if len(episode) < self._rule.min_nodes:
+        if len(episode) < self._votes.rule.min_nodes:
             return False
         leaves = {leaf for vote in episode for leaf in votes.lowest_domains(vote.uid)}
         causes = (job, *leaves) if len(leaves) == 1 else (job,)
@@ -320,7 +305,7 @@ class JobStarts:
 
     def _forget(self, now: float) -> None:
         """Forget starts and clears from long ago."""
-        gone = now - self._rule.recovery.reset_after
+        gone = now - self._votes.rule.recovery.reset_after
         for cause, starts in list(self._past.items()):
             self._past[cause] = [start for start in starts if start.at > gone]
             if not self._past[cause]:

@@ -154,7 +154,7 @@ class Recurrence:
     """The past diagnoses of domains and checks, by name: how many, and when the last one ended."""
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
-        self._rule = rule
+        self.rule = rule
         self._ended: dict[str, tuple[int, float]] = {}
 
     def record_end(self, name: str, now: float) -> None:
@@ -168,21 +168,17 @@ class Recurrence:
         if times > 0:
             self._ended[name] = (times, at)
 
-    def take_over(self, other: Recurrence) -> None:
-        """Continue with the recurrences of another diagnosis."""
-        self._ended.update(other._ended)
-
     def times(self, name: str, now: float) -> int:
         """Return how many recent diagnoses there were before."""
         times, ended = self._ended.get(name, (0, now))
-        if now - ended < self._rule.recovery.reset_after:
+        if now - ended < self.rule.recovery.reset_after:
             return times
         del self._ended[name]
         return 0
 
     def clearing_time(self, times: int) -> float:
         """Return the seconds without votes after which a diagnosis ends, for the number of diagnoses."""
-        return clearing_time(self._rule, times)
+        return clearing_time(self.rule, times)
 
 
 # Seconds before the first vote within which a node's own fault still belongs to the degraded domain.

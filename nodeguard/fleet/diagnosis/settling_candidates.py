@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Container, Iterator, Set
 
 from nodeguard.fleet.diagnosis.candidates import significant_domains
@@ -16,7 +17,6 @@ from nodeguard.fleet.diagnosis.results import (
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import is_within, path_prefixes
-from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Seconds between two evaluations of all candidates.
 SOON = 5.0
@@ -30,15 +30,12 @@ class SettlingCandidates:
     which explain votes.
     """
 
-    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, domains: DegradedDomains) -> None:
+    def __init__(self, votes: VoteIndex, domains: DegradedDomains) -> None:
         self.clocks: dict[tuple[str, str], float] = {}
-        self._rule = rule
         self._votes = votes
         self._domains = domains
         # The lowest affected domains, each with its candidate, by fault class.
-        self._affected: dict[str, dict[str, Candidate]] = {
-            fault_class.name: {} for fault_class in rule.classes
-        }
+        self._affected: defaultdict[str, dict[str, Candidate]] = defaultdict(dict)
         self._chose = -SOON
 
     def forget(self, cleared: DegradedDomain) -> None:
@@ -70,7 +67,9 @@ class SettlingCandidates:
             candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
             new = [candidate for candidate in candidates.values() if not self._domains.covering(candidate)]
             if new:
-                chosen += choose_candidates(new, votes, self._explained_for, self._rule.min_nodes, now)
+                chosen += choose_candidates(
+                    new, votes, self._explained_for, self._votes.rule.min_nodes, now
+                )
         self._continue_clocks(chosen, now)
         return chosen
 
@@ -91,7 +90,7 @@ class SettlingCandidates:
         """Yield the candidates that have been chosen for long enough."""
         for candidate in candidates:
             waited = now - self.clocks[candidate.fault_class, candidate.domain]
-            if waited >= self._rule.grace_period and self._settles(candidate, waited, now):
+            if waited >= self._votes.rule.grace_period and self._settles(candidate, waited, now):
                 yield candidate
 
     def _settles(self, candidate: Candidate, waited: float, now: float) -> bool:
@@ -99,7 +98,7 @@ class SettlingCandidates:
         waits for longer.
         """
         is_weak = self._votes.votes_by_class[candidate.fault_class].is_weak(candidate)
-        wait = self._rule.weak_evidence.wait if is_weak else self._rule.grace_period
+        wait = self._votes.rule.weak_evidence.wait if is_weak else self._votes.rule.grace_period
         if waited < wait or (is_weak and self._is_quiet(candidate, now)):
             return False
         return not (self._has_ended(candidate) or self._votes.were_judged(candidate.voters, wait))
@@ -139,7 +138,7 @@ class SettlingCandidates:
         for leaf in before.keys() & leaves:
             candidate = before[leaf]
             if len(active & candidate.voters.keys()) >= max(
-                self._rule.min_nodes, votes.vote_class.share * candidate.size
+                self._votes.rule.min_nodes, votes.vote_class.share * candidate.size
             ):
                 affected[leaf] = candidate
         return affected
@@ -163,7 +162,7 @@ class SettlingCandidates:
     def _is_quiet(self, candidate: Candidate, now: float) -> bool:
         """Return whether hardly any node of a candidate has shown the fault recently."""
         votes = self._votes.votes_by_class[candidate.fault_class]
-        recent = set(votes.voters(candidate.domain, now, self._rule.weak_evidence.recent))
+        recent = set(votes.voters(candidate.domain, now, self._votes.rule.weak_evidence.recent))
         if votes.vote_class.lasting:
             recent |= self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
-        return len(recent) < self._rule.min_nodes
+        return len(recent) < self._votes.rule.min_nodes

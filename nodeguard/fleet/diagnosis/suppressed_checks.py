@@ -23,7 +23,6 @@ from nodeguard.fleet.diagnosis.results import (
 from nodeguard.fleet.diagnosis.suspected_checks import suspected_checks
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
-from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Marks are released only if a false alarm is at least this wide: a share of the nodes that may show it, and a
 # number of nodes without a mark of it. Fewer nodes may be stolen credentials; the budget of the check limits
@@ -46,12 +45,9 @@ class SuppressedChecks:
     explained.
     """
 
-    def __init__(
-        self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence, evidence: FleetEvidence
-    ) -> None:
+    def __init__(self, votes: VoteIndex, recurrence: Recurrence, evidence: FleetEvidence) -> None:
         self.suppressed: dict[str, SuppressedCheck] = {}
         self.suspected: dict[str, float] = {}
-        self._rule = rule
         self._votes = votes
         self._recurrence = recurrence
         self._evidence = evidence
@@ -139,11 +135,6 @@ class SuppressedChecks:
         self._remaining[check].add(uid)
         return True
 
-    def take_over(self, other: SuppressedChecks) -> None:
-        """Continue with the suppressed checks of another diagnosis."""
-        self.suppressed.update(other.suppressed)
-        self._remaining.update(other._remaining)
-
     def update_suspected(
         self, candidates: Collection[Candidate], explained: Callable[[str], Set[str]], now: float
     ) -> None:
@@ -156,7 +147,7 @@ class SuppressedChecks:
         checks = [
             check
             for check, firings in votes.firings.items()
-            if len(firings.latest) >= self._rule.suppression.min_nodes
+            if len(firings.latest) >= self._votes.rule.suppression.min_nodes
             and scopes.get(check, ()) is not None
             and (
                 check in votes.changed_checks
@@ -178,7 +169,7 @@ class SuppressedChecks:
     def _were_judged(self, check: str, uids: Set[str]) -> bool:
         """Return whether an earlier aggregator decided on the latest onsets of a check on some nodes."""
         latest = self._votes.firings[check].latest
-        return self._votes.were_judged({uid: latest[uid] for uid in uids}, self._rule.grace_period)
+        return self._votes.were_judged({uid: latest[uid] for uid in uids}, self._votes.rule.grace_period)
 
     def _is_open(self, check: str) -> bool:
         """Return whether a check needs another evaluation without any change."""
@@ -192,7 +183,7 @@ class SuppressedChecks:
         now: float,
     ) -> dict[str, UnexplainedFirings]:
         """Return the checks to suspect. explained: returns the nodes on which a cause explains a check."""
-        return suspected_checks(checks, self._votes, candidates, explained, self._rule, now)
+        return suspected_checks(checks, self._votes, candidates, explained, self._votes.rule, now)
 
     def may_be_false(self, check: str, uids: Collection[str], now: float) -> bool:
         """Return whether a check may be wrong on some nodes: on a fact, only with what reads and reports it,
@@ -243,7 +234,9 @@ class SuppressedChecks:
 
     def suppress_settled(self, now: float) -> set[str]:
         """Suppress the checks that have been suspected for long enough. Returns them."""
-        settled = {check for check, since in self.suspected.items() if now - since >= self._rule.grace_period}
+        settled = {
+            check for check, since in self.suspected.items() if now - since >= self._votes.rule.grace_period
+        }
         for check in settled:
             unexplained = self._unexplained[check]
             domain = common_version(self._votes.members, unexplained.nodes)
@@ -277,7 +270,7 @@ class SuppressedChecks:
             nodes=tuple(sorted(nodes)),
             limit=limit,
             within=window,
-            confirmed=confirmed >= max(2, self._rule.suppression.confirmed_share * len(nodes)),
+            confirmed=confirmed >= max(2, self._votes.rule.suppression.confirmed_share * len(nodes)),
             domain=domain,
             times=self._recurrence.times(check, now) + 1,
         )
@@ -326,7 +319,7 @@ class SuppressedChecks:
             active = self._active(check)
             if not self._still_fires(suppressed, active, now):
                 self.clear(check, now)
-            elif self._votes.only_warns(check) or now - onset >= self._rule.recovery.max:
+            elif self._votes.only_warns(check) or now - onset >= self._votes.rule.recovery.max:
                 self._confine(suppressed, active, now)
 
     def _last_onset_of(self, check: str, nodes: int) -> float:
@@ -344,7 +337,7 @@ class SuppressedChecks:
         """
         if not suppressed.recovered:
             nodes = nodes & frozenset(suppressed.nodes)
-        least = min(max(2, ceil(suppressed.size / 2)), self._rule.suppression.min_nodes)
+        least = min(max(2, ceil(suppressed.size / 2)), self._votes.rule.suppression.min_nodes)
         return len(nodes) + self._unproven(suppressed, now) >= least
 
     def _unproven(self, suppressed: SuppressedCheck, now: float) -> int:

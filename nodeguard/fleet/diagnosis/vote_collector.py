@@ -49,32 +49,19 @@ class VoteCollector:
         self.evidence = NodeEvidence(state)
         self.domain_members = self.evidence.members
         self.jobs = state.jobs
-        self.diagnosis = self._new_diagnosis(rule)
+        self.diagnosis = Diagnosis(rule, self.evidence)
+        self.diagnosis.voting.add_check(STALE_CHECK, STOPPED_TOPOLOGIES, warns=True)
         self._state = state
         self._fires: dict[str, Set[str]] = {}
         self._findings: dict[str, tuple[ReportedFinding, ...]] = {}  # of the latest report
         self._excluded: dict[str, float] = {}  # when operators excluded a node
-        # Whether the diagnosis has no vote yet of the agents that have stopped.
-        self._lacks_stopped = False
         self._votes: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, tuple[NodeJob, ...]] = {}
 
-    def _new_diagnosis(self, rule: DiagnosisPolicy) -> Diagnosis:
-        diagnosis = Diagnosis(rule, self.evidence)
-        diagnosis.voting.add_check(STALE_CHECK, STOPPED_TOPOLOGIES, warns=True)
-        return diagnosis
-
     def set_rule(self, rule: DiagnosisPolicy) -> None:
-        """Set another rule: the diagnosis starts again; degraded domains and suppressed checks stay until
-        cleared.
-        """
-        before = self.diagnosis
-        if replace(rule, enforce=()) == replace(before.rule, enforce=()):
-            return
-        self.diagnosis = self._new_diagnosis(rule)
-        self.diagnosis.take_over(before)
-        self._fires.clear()
-        self._lacks_stopped = True
+        """Set another rule."""
+        if replace(rule, enforce=()) != replace(self.diagnosis.rule, enforce=()):
+            self.diagnosis.set_rule(rule)
 
     def update_node(self, uid: str) -> None:
         """Update a node: its placement, its report, or whether its agent is stale changed."""
@@ -232,9 +219,8 @@ class VoteCollector:
         changes = stopped.update(stale, now)
         for uid in changes.missing:
             self.update_node(uid)
-        for uid in stopped.since if self._lacks_stopped else changes.began:
+        for uid in changes.began:
             self.diagnosis.vote(uid, STALE_CHECK, STOPPED_TOPOLOGIES, stopped.since[uid])
-        self._lacks_stopped = False
         for uid in changes.ended:
             self.diagnosis.record_cleared(uid, STALE_CHECK)
         self.diagnosis.voting.unreported = len(stopped.unreported)

@@ -5,11 +5,13 @@ Times are seconds of a clock that never jumps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Set
 from math import inf
 
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings
 from nodeguard.fleet.diagnosis.results import ALL_REPORTED, VoteTally
+from nodeguard.fleet.diagnosis.significance import OnsetRate
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.policy_rules import matches_any
 from nodeguard.fleet.state.topology.members import DomainMembers, path_prefixes
@@ -28,26 +30,51 @@ class VoteIndex:
     """
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
+        self.rule = rule
         self.members = DomainMembers()
-        self.votes_by_class = {
-            fault_class.name: FaultVotes(fault_class, rule, self.members) for fault_class in rule.classes
-        }
+        self.votes_by_class: dict[str, FaultVotes] = {}
         self.firings: dict[str, CheckFirings] = {}
         self.changed_checks: set[str] = set()
         self.new_onsets: dict[str, set[str]] = {}
-        self.new_voters: dict[str, set[str]] = {fault_class.name: set() for fault_class in rule.classes}
+        self.new_voters: dict[str, set[str]] = {}
         self.version_changes: dict[tuple[str, str], float] = {}
         self.began: float | None = None
         self.unreported = 0
         self.earlier_term = (inf, -inf)
         self.late: set[str] = set()
-        self._rule = rule
         self._versions: dict[str, tuple[str, ...]] = {}  # the latest of each topology, by uid
         self._classes_of_name: dict[str, tuple[FaultVotes, ...]] = {}
+        self._topologies: dict[str, set[str]] = {}  # in which each check may vote
         self._classes: dict[str, dict[str, FaultVotes]] = {}
         self._warns: dict[str, bool] = {}
         # When the suppression of a check ended, by check and domain; empty for all nodes.
         self._ended: dict[tuple[str, str], float] = {}
+        # The usual rates of the fault classes, and when domains were last cleared, also of earlier rules.
+        self._rates: defaultdict[str, OnsetRate] = defaultdict(OnsetRate)
+        self._ends: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        self.set_rule(rule)
+
+    def set_rule(self, rule: DiagnosisPolicy) -> None:
+        """Set another rule. Its fault classes have no votes yet."""
+        self.rule = rule
+        self.votes_by_class = {
+            item.name: FaultVotes(item, rule, self.members, self._rates[item.name], self._ends[item.name])
+            for item in rule.classes
+        }
+        self.new_voters = {name: set() for name in self.votes_by_class}
+        self._classes_of_name.clear()
+        self._classes.clear()
+        for check, topologies in self._topologies.items():
+            self.add_classes(check, topologies)
+        for firings in self.firings.values():
+            firings.rule = rule
+        self.changed_checks.update(self.firings)
+
+    def onsets(self) -> list[tuple[float, str, str]]:
+        """Return the latest onsets of all checks in the order of time: the time, the node and the check."""
+        return sorted(
+            (at, uid, check) for check, own in self.firings.items() for uid, at in own.latest.items()
+        )
 
     def begin(self, now: float) -> None:
         """Begin the evaluation at a time, unless it began before."""
@@ -125,8 +152,9 @@ class VoteIndex:
         self.new_onsets.setdefault(check, set()).add(uid)
         return True
 
-    def vote(self, uid: str, check: str, topologies: tuple[str, ...], at: float) -> None:
+    def vote(self, uid: str, check: str, topologies: Iterable[str], at: float) -> None:
         """Vote for a check on a node, with a fault that may be shared in some topologies."""
+        topologies = tuple(topologies)
         self.add_classes(check, topologies)
         for name, votes in self.classes_of(check).items():
             if not votes.vote_rules.keys().isdisjoint(topologies):
@@ -140,9 +168,12 @@ class VoteIndex:
         self.add_classes(check, topologies)
         self._warns[check] = warns and self._warns.get(check, True)
 
-    def add_classes(self, check: str, topologies: tuple[str, ...]) -> None:
+    def add_classes(self, check: str, topologies: Collection[str]) -> None:
         """Add the fault classes of a check, also of one that only injected faults have."""
-        for votes in self._voting(check) if topologies else ():
+        if not topologies:
+            return
+        self._topologies.setdefault(check, set()).update(topologies)
+        for votes in self._voting(check):
             if not votes.vote_rules.keys().isdisjoint(topologies):
                 self._classes.setdefault(check, {})[votes.vote_class.name] = votes
 
@@ -236,6 +267,10 @@ class VoteIndex:
                 voters[uid] = max(at, voters.get(uid, at))
         return voters
 
+    def topologies_of(self, check: str) -> Set[str]:
+        """Return the topologies in which a check may vote."""
+        return self._topologies.get(check, set())
+
     def only_warns(self, check: str) -> bool:
         """Return whether a check has only reported warnings, which may last longer than their cause."""
         return self._warns.get(check, False)
@@ -285,17 +320,6 @@ class VoteIndex:
                 voters.setdefault(path, set()).update(votes.voters(path, now, votes.longest_window))
         return {path: len(uids) for path, uids in voters.items() if uids}
 
-    def take_over(self, other: VoteIndex) -> None:
-        """Continue with the start, the ends of diagnoses, the usual rates and the versions of other votes."""
-        self.began, self.earlier_term, self.late = other.began, other.earlier_term, other.late
-        for check, firings in other.firings.items():
-            self._firings(check).take_over(firings)
-        self._ended.update(other._ended)
-        self.version_changes.update(other.version_changes)
-        self._versions.update(other._versions)
-        for name in self.votes_by_class.keys() & other.votes_by_class.keys():
-            self.votes_by_class[name].take_over(other.votes_by_class[name])
-
     def forget(self, suppressed: Iterable[str], now: float) -> None:
         """Forget votes and firings that are too old. suppressed: checks that do not count towards usual
         rates.
@@ -303,7 +327,7 @@ class VoteIndex:
         began = now if self.began is None else self.began
         for votes in self.votes_by_class.values():
             votes.forget(began, now)
-        oldest = now - max(self._rule.suppression.windows)
+        oldest = now - max(self.rule.suppression.windows)
         self._ended = {key: at for key, at in self._ended.items() if at >= oldest}
         suppressed = frozenset(suppressed)
         for name, firings in list(self.firings.items()):
@@ -315,13 +339,14 @@ class VoteIndex:
         if len(self._classes) > _NAMES:
             used = self.firings.keys() | {STALE_CHECK}
             self._classes = {name: classes for name, classes in self._classes.items() if name in used}
+            self._topologies = {name: paths for name, paths in self._topologies.items() if name in used}
         if len(self._warns) > _NAMES:
             used = self.firings.keys() | {STALE_CHECK}
             self._warns = {name: warns for name, warns in self._warns.items() if name in used}
 
     def _firings(self, check: str) -> CheckFirings:
         if check not in self.firings:
-            self.firings[check] = CheckFirings(self._rule)
+            self.firings[check] = CheckFirings(self.rule)
         return self.firings[check]
 
     def _voting(self, check: str) -> tuple[FaultVotes, ...]:

@@ -24,7 +24,15 @@ class FaultVotes:
     job explains the votes of a node, by uid: these count for no domain.
     """
 
-    def __init__(self, fault_class: FaultClass, rule: DiagnosisPolicy, members: DomainMembers) -> None:
+    def __init__(
+        self,
+        fault_class: FaultClass,
+        rule: DiagnosisPolicy,
+        members: DomainMembers,
+        rate: OnsetRate,
+        ended: dict[str, float],
+    ) -> None:
+        """rate: the usual one of the class. ended: when domains were last cleared."""
         self.vote_class = fault_class
         self.vote_rules: dict[str, VoteTopology] = {rule.topology: rule for rule in fault_class.topologies}
         self.location_topologies = self.vote_rules.keys() & set(LOCATION_TOPOLOGIES)
@@ -38,8 +46,8 @@ class FaultVotes:
         self._by_path: dict[str, dict[str, float]] = {}  # latest by node, by domain
         self._onsets: dict[str, deque[float]] = {}
         self._recent: deque[tuple[float, str]] = deque()
-        self._rate = OnsetRate()
-        self._ended: dict[str, float] = {}  # when domains were last cleared
+        self._rate = rate
+        self._ended = ended
 
     def vote(self, uid: str, topologies: Iterable[str], at: float) -> None:
         """Record the vote of a node, with a fault that may be shared in some topologies. A vote from before
@@ -103,11 +111,6 @@ class FaultVotes:
             self._topologies[uid] = topologies
             self._set(uid, at)
 
-    def take_over(self, other: FaultVotes) -> None:
-        """Continue with the ends of diagnoses and the usual rate of other votes for this fault class."""
-        self._ended.update(other._ended)
-        self._rate = other._rate
-
     def forget(self, began: float, now: float) -> None:
         """Forget old votes; those since the start that nothing explained count towards the usual rate."""
         while self._recent and self._recent[0][0] < now - self.longest_window:
@@ -115,7 +118,8 @@ class FaultVotes:
             if at >= began and not self._repeats(uid, at):
                 self._rate.count(now)
         gone = now - max(self._rule.recovery.max, self.longest_window + _DAY)
-        self._ended = {path: at for path, at in self._ended.items() if at >= gone}
+        for path in [path for path, at in self._ended.items() if at < gone]:
+            del self._ended[path]
         while self._latest:
             uid, at = next(iter(self._latest.items()))
             if at >= gone:

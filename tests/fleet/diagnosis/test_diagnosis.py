@@ -352,3 +352,16 @@ def test_weak_candidates_in_many_pods_suppress_their_check() -> None:
     fleet.show([uid for pod in range(4) for uid in fleet.leaf(pod, 5, 3)])
     fleet.after(30.0)
     assert (fleet.degraded, fleet.suppressed) == ([], {"port-down": ""})
+
+
+def test_onsets_of_faults_that_are_over_vote_by_another_rule() -> None:
+    fleet = Voters()
+    leaf = fleet.leaf(1, 3, 10)
+    fleet.show(leaf, "port-link-downed")
+    fleet.over(leaf, "port-link-downed")
+    fleet.diagnosis.set_rule(diagnosis_policy(min_nodes=4))
+    fleet.look()
+    fleet.after(30.0)
+    assert fleet.degraded == ["fabric/p1/l3"]
+    fleet.diagnosis.set_rule(diagnosis_policy(min_nodes=5))
+    assert fleet.degraded == ["fabric/p1/l3"]

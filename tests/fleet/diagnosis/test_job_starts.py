@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.fleet_evidence import JobStart
 from tests.fleet.diagnosis.scene import LEAVES, VIEWS, Voters
 from tests.policies import diagnosis_policy
@@ -41,11 +40,8 @@ def half_a_pod(fleet: Voters) -> list[str]:
 
 
 def change_rule(fleet: Voters) -> None:
-    """Continue with a new diagnosis, as after a change of the policy. Its nodes have not voted yet."""
-    before, fleet.diagnosis = fleet.diagnosis, Diagnosis(diagnosis_policy(), fleet)
-    fleet.diagnosis.take_over(before)
-    for uid in fleet.nodes:
-        fleet.diagnosis.set_domains(uid, before.members.paths(uid))
+    """Continue after a change of the policy."""
+    fleet.diagnosis.set_rule(diagnosis_policy())
 
 
 def test_a_gang_that_starts_badly_votes_for_no_switch() -> None:
@@ -208,10 +204,8 @@ def test_another_rule_continues_the_bad_starts() -> None:
     fleet.start(nodes)
     fleet.show(nodes, FLAP)
     fleet.after(15.0)
-    diagnosis = Diagnosis(diagnosis_policy(), fleet)
-    diagnosis.take_over(fleet.diagnosis)
-    assert diagnosis.bad_starts.keys() == {"a/gang"}
-    fleet.diagnosis = diagnosis
+    fleet.diagnosis.set_rule(diagnosis_policy())
+    assert fleet.diagnosis.bad_starts.keys() == {"a/gang"}
     fleet.after(1_900.0)
     assert fleet.bad_starts == {}
 

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.model.diagnosis import RecoveryPolicy
 from tests.fleet.diagnosis.scene import Voters
 from tests.fleet.diagnosis.test_suppressed_checks import (
@@ -48,13 +47,7 @@ def test_the_usual_rate_of_a_check_stays_after(event: str) -> None:
         assert voters.suppressed
         voters.over(burst, "gpu-ecc-corrected")
     else:
-        before, voters.diagnosis = (
-            voters.diagnosis,
-            Diagnosis(diagnosis_policy(recovery=RecoveryPolicy(max=20_000.0)), voters),
-        )
-        voters.diagnosis.take_over(before)
-        for uid in voters.nodes:
-            voters.place(uid)
+        voters.diagnosis.set_rule(diagnosis_policy(recovery=RecoveryPolicy(max=20_000.0)))
     assert hours_suppressed(4) < 12
 
 
