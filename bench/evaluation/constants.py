@@ -155,9 +155,6 @@ LIMITS = frozenset(
 )
 """Units, and limits of memory and of precision, which decide nothing."""
 
-OTHERS = frozenset({"component_faults", "repeat_offenders"})
-"""Modules about components, with faults that no domain shares: no episode depends on them."""
-
 _SHARES = {"_IN_TURN_CHANCE", "_SMALL_PART", "_MIN_VOTER_SHARE", "MAX_FLEET_SHARE", "_MIN_OVERLAP", "_MOST"}
 
 

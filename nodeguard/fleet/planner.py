@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from math import inf
 
+from nodeguard.fleet.components.component_faults import ComponentFaultTracker
 from nodeguard.fleet.decide.admission import Admissions
 from nodeguard.fleet.decide.admission_state import AdmissionContext
 from nodeguard.fleet.decide.domain_decision import DomainContext
@@ -20,7 +21,6 @@ from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.decide.release_tracker import ReleaseTracker
 from nodeguard.fleet.decide.restored_diagnosis import RestoredDiagnosis
 from nodeguard.fleet.decide.restraints import Restraint, fleet_restraint, mark_restraint
-from nodeguard.fleet.diagnosis.component_faults import ComponentFaultTracker
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector

@@ -12,8 +12,8 @@ from contextlib import closing
 import msgspec
 
 from nodeguard.aggregator.history.file import DAMAGED_ROW, HistoryFileError, history_path, open_for_reading
-from nodeguard.fleet.diagnosis.component_faults import has_component_id, is_component_fault, is_isolated
-from nodeguard.fleet.diagnosis.repeat_offenders import FaultHistory
+from nodeguard.fleet.components.component_faults import has_component_id, is_component_fault, is_isolated
+from nodeguard.fleet.components.repeat_offenders import FaultHistory
 from nodeguard.model.incident import Incident
 from nodeguard.wire.report import Inventory
 

@@ -1,1 +1,1 @@
-"""The diagnosis: degraded failure domains, suppressed checks and repeat offenders, from votes of nodes."""
+"""The diagnosis: degraded failure domains and suppressed checks, from votes of nodes."""

@@ -67,9 +67,7 @@ class SettlingCandidates:
             candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
             new = [candidate for candidate in candidates.values() if not self._domains.covering(candidate)]
             if new:
-                chosen += choose_candidates(
-                    new, votes, self._explained_for, self._votes.rule.min_nodes, now
-                )
+                chosen += choose_candidates(new, votes, self._explained_for, self._votes.rule.min_nodes, now)
         self._continue_clocks(chosen, now)
         return chosen
 

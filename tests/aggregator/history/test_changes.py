@@ -19,8 +19,8 @@ from nodeguard.aggregator.history.history import policy_text
 from nodeguard.aggregator.history.node_findings import read_finding_periods
 from nodeguard.aggregator.history.reader import HistoryError, read_history
 from nodeguard.aggregator.history.store import HistoryStore
+from nodeguard.fleet.components.repeat_offenders import FaultHistory
 from nodeguard.fleet.decide.observed_marks import WriteError
-from nodeguard.fleet.diagnosis.repeat_offenders import FaultHistory
 from nodeguard.fleet.state.history_events import HistoryNote, NoteKind, RecordedChange
 from nodeguard.fleet_api import history as history_module
 from nodeguard.fleet_api.schema.history import HistoryView

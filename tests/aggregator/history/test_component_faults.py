@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.history.component_faults import load_component_faults, read_component_faults
 from nodeguard.aggregator.history.store import HistoryStore
-from nodeguard.fleet.diagnosis.repeat_offenders import FaultHistory
+from nodeguard.fleet.components.repeat_offenders import FaultHistory
 from nodeguard.fleet.state.history_events import HistoryEvent, HistoryNote, NoteKind
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import fields
 
 from bench.constants import PRESENT, table
-from bench.evaluation.constants import LIMITS, MODULES, OTHERS, POLICY, constants, scaled_planner, scaled_rule
+from bench.evaluation.constants import LIMITS, MODULES, POLICY, constants, scaled_planner, scaled_rule
 from bench.evaluation.results import EpisodeResult
 from bench.evaluation.score import Score
 from nodeguard.fleet import diagnosis
@@ -20,7 +20,7 @@ from tests.policies import diagnosis_policy
 
 
 def test_every_number_of_the_modules_is_a_constant() -> None:
-    modules = {item.name for item in iter_modules(diagnosis.__path__)} - OTHERS
+    modules = {item.name for item in iter_modules(diagnosis.__path__)}
     found = {
         f"{module}.{target.id}"
         for module in modules

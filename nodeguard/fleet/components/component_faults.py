@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from nodeguard.fleet.diagnosis.repeat_offenders import FaultHistory, RepeatOffender
+from nodeguard.fleet.components.repeat_offenders import FaultHistory, RepeatOffender
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.incident import Incident

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.component_faults import ComponentFaultTracker
-from nodeguard.fleet.diagnosis.repeat_offenders import DAY, ComponentFaults, FaultHistory
+from nodeguard.fleet.components.component_faults import ComponentFaultTracker
+from nodeguard.fleet.components.repeat_offenders import DAY, ComponentFaults, FaultHistory
 from nodeguard.fleet.diagnosis.results import SuppressedCheck
 from nodeguard.fleet_api.node import repeat_offenders
 from nodeguard.model.finding import Action, DataStatus, Health

@@ -1,0 +1,1 @@
+"""Faults of components, and those that fail again and again. They decide no mark. Pure."""
