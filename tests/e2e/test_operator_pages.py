@@ -208,6 +208,7 @@ def test_commands_of_the_fleet_pages_answer(marked: Operator) -> None:
     printed = {
         "status": "marked quarantine 1 node",
         "get nodes": f"{NODE} fatal quarantine 1 gpu-gsp-failure",
+        "get gpus": "gpu-gsp-failure",
         "get domains": "OK no domain is degraded.",
         "get budgets": "fleet 1 2 50% -",
         "get incidents": f"fatal {NODE} GPU 0000:1b:00 gpu-gsp-failure marked",
