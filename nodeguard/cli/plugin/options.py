@@ -48,3 +48,9 @@ def split_options(words: Sequence[str]) -> tuple[ClusterOptions, list[str]]:
             raise UsageError(f"{option} has no value: write {option} NAME")
         values[name] = value
     return ClusterOptions(**values), command
+
+
+def with_options(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return a command with more options: before `--`, where its arguments begin."""
+    end = words.index("--") if "--" in words else len(words)
+    return [*words[:end], *options, *words[end:]]

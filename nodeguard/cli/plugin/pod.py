@@ -11,7 +11,7 @@ from functools import partial
 
 from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
 from nodeguard.cli.plugin.cluster import ask, missing_right
-from nodeguard.cli.plugin.options import ClusterOptions
+from nodeguard.cli.plugin.options import ClusterOptions, with_options
 from nodeguard.cli.streams import in_color
 from nodeguard.cli.usage import UsageError
 from nodeguard.kube.client import ApiClient, ApiError
@@ -50,12 +50,6 @@ def run_in_pod(options: ClusterOptions, words: Sequence[str]) -> int:
 def _is_interactive() -> bool:
     """Return whether a terminal is on both sides. Without one, standard input is left to the caller."""
     return bool(sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty())
-
-
-def with_options(words: Sequence[str], options: Sequence[str]) -> list[str]:
-    """Return a command with more options: before `--`, where its arguments begin."""
-    end = words.index("--") if "--" in words else len(words)
-    return [*words[:end], *options, *words[end:]]
 
 
 def _with_color(words: Sequence[str]) -> list[str]:

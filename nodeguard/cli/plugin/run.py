@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from nodeguard.cli.dispatch import HELP, command_list, run_command
-from nodeguard.cli.plugin.options import NAMESPACE, ClusterOptions, split_options
+from nodeguard.cli.plugin.options import NAMESPACE, ClusterOptions, split_options, with_options
 from nodeguard.cli.plugin.routes import RECORDS_OPERATOR, Route, is_local, route
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import MISSING_EXTRA, OK, UNKNOWN, UsageError
@@ -31,8 +31,6 @@ def run_plugin(words: Sequence[str]) -> int:
     if not command or (command[0] in HELP and len(command) == 1):
         print_output(f"{_USAGE}\n{command_list()}")
         return OK if command else UNKNOWN
-    if cluster.kubeconfig:
-        os.environ["KUBECONFIG"] = cluster.kubeconfig  # for commands that run here
     name = command[0]
     if is_local(name):
         return _run_here(cluster, command)
@@ -45,7 +43,7 @@ def run_plugin(words: Sequence[str]) -> int:
         raise UsageError(_on_node(cluster, name))
     try:
         from nodeguard.cli.plugin.incident_client import IncidentClient  # noqa: PLC0415 - needs the aggregator's packages
-        from nodeguard.cli.plugin.pod import run_in_pod, with_options  # noqa: PLC0415
+        from nodeguard.cli.plugin.pod import run_in_pod  # noqa: PLC0415
     except ModuleNotFoundError:
         raise UsageError(MISSING_EXTRA) from None
     if place is Route.INCIDENTS:
@@ -59,14 +57,16 @@ def run_plugin(words: Sequence[str]) -> int:
 
 def _run_here(cluster: ClusterOptions, command: Sequence[str]) -> int:
     """Run a command of this machine, with the options of the plug-in if it reads the cluster."""
-    options = (
-        [f"--context={cluster.context}"] if cluster.context and command[0] in {"doctor", "unmark"} else []
-    )
+    options = []
+    if command[0] in {"doctor", "unmark"}:
+        options = [
+            f"--{name}={value}" for name in ("kubeconfig", "context") if (value := getattr(cluster, name))
+        ]
     if command[0] == "doctor" and cluster.namespace != NAMESPACE:
         options.append(f"--namespace={cluster.namespace}")
     if command[0] == "unmark":
         os.environ["POD_NAMESPACE"] = cluster.namespace
-    return run_command([*command, *options])
+    return run_command(with_options(command, options))
 
 
 def _on_node(cluster: ClusterOptions, name: str) -> str:

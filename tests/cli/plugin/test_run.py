@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ import pytest
 
 from nodeguard.cli.commands import COMMANDS
 from nodeguard.cli.main import kubectl_main
-from nodeguard.cli.plugin import pod
+from nodeguard.cli.plugin import pod, run
 from nodeguard.cli.plugin.options import ClusterOptions
 from nodeguard.cli.usage import UsageError
 from nodeguard.kube.client import ApiClient
@@ -173,3 +173,29 @@ def test_a_namespace_without_an_aggregator_is_named() -> None:
 def test_a_missing_right_names_the_role() -> None:
     with pytest.raises(UsageError, match=r"no right to run commands in pods .* the Role nodeguard-admin"):
         found(Server("leader-1_0a1b2c3d", allowed=False))
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        (
+            "-n gpu --context=c --kubeconfig f doctor --cluster",
+            "doctor --cluster --kubeconfig=f --context=c --namespace=gpu",
+        ),
+        ("unmark --all --without-aggregator --context c", "unmark --all --without-aggregator --context=c"),
+        ("--context c explain ecc", "explain ecc"),
+    ],
+)
+def test_commands_that_read_the_cluster_here_get_its_options(
+    line: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = list[Sequence[str]]()
+    monkeypatch.setenv("POD_NAMESPACE", "")
+
+    def run_command(words: Sequence[str]) -> int:
+        commands.append(words)
+        return 0
+
+    monkeypatch.setattr(run, "run_command", run_command)
+    assert kubectl_main(line.split()) == 0
+    assert commands == [command.split()]
