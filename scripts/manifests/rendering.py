@@ -48,6 +48,9 @@ _SOURCE = re.compile(r"^# Source: nodeguard/templates/(\S+)\n", re.MULTILINE)
 # Patterns of the policy's schema end before a line break, for Python. Helm's `$` is the end of the text.
 _NO_LINE_BREAK = r"(?!\n)"
 
+# Labels that are true only of what Helm installs.
+_HELM_LABEL = re.compile(r"^ +(?:app\.kubernetes\.io/managed-by|helm\.sh/chart): .*\n", re.MULTILINE)
+
 # A share in the schema of the policy, and in that of the values: Helm refuses what is more than all. The Job
 # of the chart refuses 0%, which is valid for some shares.
 _SHARE = r"^[0-9]{1,3}(\.[0-9]{1,4})?%$"
@@ -69,7 +72,7 @@ def rendered() -> dict[str, str]:
     command = [helm(), "template", "nodeguard", str(CHART), "--namespace=nodeguard", f"--set={_VALUES}"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     documents: dict[str, list[str]] = {}
-    for template, document in _documents(output.replace(f"{_REGISTRY}/", "")):
+    for template, document in _documents(_HELM_LABEL.sub("", output.replace(f"{_REGISTRY}/", ""))):
         documents.setdefault(template, []).append(document)
     return {
         manifest: _HEADER + "---\n".join(_in_order(template, documents[template]))

@@ -20,7 +20,7 @@ from nodeguard.cli.commands.aggregator import parse_options as aggregator_option
 from tests.alerts.rules import alerts, all_rules
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
-from tests.daemonset.helm import CHART, Helm, pick
+from tests.daemonset.helm import CHART, EARLIER, RELEASE, Helm, objects, pick
 from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, documents, is_served
 from tests.paths import ROOT
 
@@ -48,9 +48,11 @@ VALUES: dict[str, Mapping[str, Any]] = {
             "resources": {"limits": {"memory": "1Gi"}},
             "podAnnotations": {"example.com/a": "b"},
             "podLabels": {"example.com/c": "d"},
+            "extraEnv": [{"name": "TZ", "value": "Europe/Berlin"}],
         }
         for part in ("agent", "aggregator")
-    },
+    }
+    | {"commonLabels": {"example.com/team": "ada"}},
     "settings": {
         "policy": {"defaultMode": "observe", "nodeLocations": "racks.csv"},
         "policyFiles": {"racks.csv": "node,rack\ngpu-1,r1\n"},
@@ -133,6 +135,7 @@ def used(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 FREE = {
     ("policy",),
     ("policyFiles",),
+    ("commonLabels",),
     ("siteChecks",),
     ("notifications",),
     ("agent", "settings"),
@@ -349,6 +352,61 @@ def test_the_object_has_every_rule_and_alerts_have_the_sites_runbook(helm: Helm)
             assert rule["annotations"].pop("runbook_url") == f"https://runbooks.example/nodeguard/{anchor}"
             shipped["annotations"].pop("runbook_url")
         assert rule == shipped
+
+
+def with_hooks(helm: Helm, chart: Path, values: Mapping[str, Any]) -> list[Object]:
+    return list(objects(helm("template", RELEASE, str(chart), values=values)))
+
+
+@EVERY_SET
+def test_every_object_has_the_standard_labels(values: Mapping[str, Any], helm: Helm) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
+    standard = {
+        "app.kubernetes.io/instance": RELEASE,
+        "app.kubernetes.io/part-of": "nodeguard",
+        "app.kubernetes.io/version": version,
+        "app.kubernetes.io/managed-by": "Helm",
+        "helm.sh/chart": f"nodeguard-{version}",
+        **values.get("commonLabels", {}),
+    }
+    for made in with_hooks(helm, CHART, values):
+        labels = made["metadata"]["labels"]
+        assert labels.items() >= standard.items(), (made["kind"], made["metadata"]["name"])
+        component = labels["app.kubernetes.io/component"]
+        name = "nodeguard" if component == "cluster" else f"nodeguard-{component}"
+        assert labels["app.kubernetes.io/name"] == name
+
+
+def test_pods_have_no_label_that_restarts_them_without_a_new_image(helm: Helm) -> None:
+    for template in workloads(helm.template()):
+        keys = {key.rpartition("/")[2] for key in template["metadata"]["labels"]}
+        assert keys == {"name", "instance", "component", "part-of"}
+
+
+def immutable_fields(rendered: list[Object]) -> dict[tuple[str, str], Any]:
+    """Return what an upgrade cannot change: selectors of workloads, and the roles of bindings."""
+    fields = {}
+    for made in rendered:
+        found = (made.get("spec", {}).get("selector"), made.get("roleRef"))
+        if made["kind"] in {"DaemonSet", "Deployment", "RoleBinding", "ClusterRoleBinding"}:
+            fields[made["kind"], made["metadata"]["name"]] = found
+    return fields
+
+
+@EVERY_SET
+def test_an_upgrade_changes_no_immutable_field(values: Mapping[str, Any], helm: Helm, tmp_path: Path) -> None:
+    earlier = immutable_fields(with_hooks(helm, EARLIER, {}))
+    now = immutable_fields(helm.template(values))
+    assert {("DaemonSet", AGENT), ("Deployment", AGGREGATOR)} <= earlier.keys() & now.keys()
+    assert all(now[name] == earlier[name] for name in earlier.keys() & now.keys())
+
+
+def test_variables_are_added_to_those_of_the_chart(helm: Helm) -> None:
+    for template in workloads(helm.template(VALUES["pods"])):
+        variables = [variable["name"] for variable in pod_container(template)["env"]]
+        assert variables[-1] == "TZ"
+        assert len(variables) > 1
+        assert template["metadata"]["labels"]["example.com/team"] == "ada"
 
 
 def test_each_dashboard_is_a_config_map(helm: Helm) -> None:

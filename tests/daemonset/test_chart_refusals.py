@@ -32,6 +32,14 @@ REFUSED = {
     "a setting of the chart": ({"agent": {"settings": {"listen": "x"}}}, "'listen' not allowed"),
     "a digest": ({"agent": {"image": {"digest": "latest"}}}, "/agent/image/digest"),
     "the policy as a file": ({"policyFiles": {"policy.yaml": "x"}}, "'/policyFiles/policy.yaml'"),
+    "a standard label": (
+        {"commonLabels": {"app.kubernetes.io/name": "x"}},
+        "/commonLabels/app.kubernetes.io~1name'",
+    ),
+    "a variable of the chart": (
+        {"agent": {"extraEnv": [{"name": "NODE_NAME", "value": "x"}]}},
+        "/agent/extraEnv/0/name': 'not' failed",
+    ),
     "a check's file": ({"siteChecks": {"a.txt": "x"}}, "'a.txt' not allowed"),
     "a webhook without a name": ({"notifications": {"webhooks": [{}]}}, "missing property 'name'"),
     "a typo of a webhook": ({"notifications": {"webhook": []}}, "'webhook' not allowed"),

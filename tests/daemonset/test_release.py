@@ -17,7 +17,7 @@ from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
 from tests.daemonset.helm import CHART, EARLIER, RELEASE, Helm, names_jobs, objects
-from tests.daemonset.manifests import AGGREGATOR, NAMESPACE, apply, documents, is_served, token
+from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, apply, documents, is_served, token
 from tests.daemonset.test_admission import mark_node
 
 pytestmark = pytest.mark.slow
@@ -30,6 +30,8 @@ DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeincide
 
 # There is no kubelet that would run the Job that validates the policy.
 UNCHECKED = {"policyCheck": {"enabled": False}}
+
+TEST_POD = f"{SPACE}/pods/nodeguard-test"
 
 # The pods of the Job that removes all marks.
 UNINSTALLING = f"{SPACE}/pods?labelSelector=app.kubernetes.io/name=nodeguard-uninstall"
@@ -107,17 +109,63 @@ def finish(site: Cluster, pod: Any, directory: Path) -> str:
     write_kubeconfig(kubeconfig, site.url, site.ca, token(site, account, name))
     fields = {"metadata.namespace": NAMESPACE, "metadata.name": name}
     variables = {
-        item["name"]: fields[item["valueFrom"]["fieldRef"]["fieldPath"]] for item in container["env"]
+        item["name"]: fields[item["valueFrom"]["fieldRef"]["fieldPath"]] for item in container.get("env", ())
     }
-    output = subprocess.run(
-        [sys.executable, "-m", "nodeguard.cli.main", *container["args"]],
-        env={"PATH": os.environ["PATH"], "KUBECONFIG": str(kubeconfig), **variables},
-        check=True,
+    # The image has the command in its path.
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        [*container.get("command", ["nodeguard"]), *container.get("args", ())],
+        check=False,
+        env={"PATH": programs, "KUBECONFIG": str(kubeconfig), **variables},
         capture_output=True,
         text=True,
-    ).stdout
-    site.api.patch(f"{SPACE}/pods/{name}/status", {"status": {"phase": "Succeeded"}})
-    return output
+    )
+    phase = "Failed" if ran.returncode else "Succeeded"
+    site.api.patch(f"{SPACE}/pods/{name}/status", {"status": {"phase": phase}})
+    return ran.stdout + ran.stderr
+
+
+def run_tests(site: Cluster, release: Helm, directory: Path) -> tuple[int, str]:
+    """Run `helm test`; return its exit code, and the output of its pod."""
+    helm = release.start("test", RELEASE)
+    try:
+        pod = site.until(
+            lambda: (
+                site.has(TEST_POD) and (pod := site.api.get(TEST_POD))["status"]["phase"] == "Pending" and pod
+            ),
+            "kube-apiserver",
+        )
+        output = finish(site, pod, directory)
+        helm.communicate(timeout=60)
+    finally:
+        helm.kill()
+    return helm.returncode, output
+
+
+def test_helm_tests_the_release(site: Cluster, release: Helm, tmp_path: Path) -> None:
+    code, output = run_tests(site, release, tmp_path)
+    assert "0 of 2 pods of nodeguard/nodeguard-aggregator are ready" in output
+    assert code != 0
+    # Nothing that it had to read is forbidden.
+    assert "passed   rights" in output
+    assert "passed   NodeActions" in output
+
+    def are_ready() -> bool:
+        """Report the pods as a kubelet does, and return whether the controllers have seen it."""
+        for pod in site.api.get(f"{SPACE}/pods")["items"]:
+            if pod["metadata"]["labels"]["app.kubernetes.io/name"] not in {AGENT, AGGREGATOR}:
+                continue
+            ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            site.api.patch(f"{SPACE}/pods/{pod['metadata']['name']}/status", {"status": ready})
+        deployment = site.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{AGGREGATOR}")
+        daemons = site.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{AGENT}")
+        return bool(deployment["status"].get("readyReplicas") == 2 and daemons["status"].get("numberReady"))
+
+    site.until(are_ready, "kube-controller-manager")
+    code, output = run_tests(site, release, tmp_path)
+    assert code == 0, output
+    assert not site.has(TEST_POD)
+    assert not site.has("/apis/rbac.authorization.k8s.io/v1/clusterroles/nodeguard-test")
 
 
 def active_pod(site: Cluster) -> Any:

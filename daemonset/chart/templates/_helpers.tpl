@@ -1,7 +1,25 @@
-{{/* The labels of every object of a component. Call it with the component's name. */}}
-{{- define "nodeguard.labels" -}}
-app.kubernetes.io/name: {{ . }}
+{{/*
+The labels of the pods of a component, and of what selects them. Call it with (list $ "nodeguard-agent"): the name, or
+"nodeguard" for what the cluster has once. Selectors have the name only: they cannot change.
+*/}}
+{{- define "nodeguard.podLabels" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ index . 1 }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 | trimPrefix "nodeguard" | trimPrefix "-" | default "cluster" }}
 app.kubernetes.io/part-of: nodeguard
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The labels of every other object; see above. Those of the chart would restart the pods without a reason. */}}
+{{- define "nodeguard.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "nodeguard.podLabels" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{/* The image of a component. Call it with (list $ .Values.agent.image). */}}
