@@ -231,7 +231,7 @@ class JobStarts:
         }
         self._others[votes.vote_class.name] = others
         by_leaf: dict[str, list[_OtherVote]] = defaultdict(list)
-        for uid, other in others.items():
+        for uid, other in others.items() if possible else ():
             for leaf in votes.lowest_domains(uid):
                 by_leaf[leaf].append(other)
         job_votes: list[_JobVote] = []
