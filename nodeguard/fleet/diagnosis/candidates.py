@@ -208,6 +208,7 @@ def _is_new(
 
 
 def _versions(members: DomainMembers, uids: Iterable[str]) -> Counter[str]:
-    return Counter(
-        path for uid in uids for path in members.paths(uid) if members.topology_of(path) in VERSION_TOPOLOGIES
-    )
+    counts = Counter(path for uid in uids for path in members.paths(uid))
+    for path in [path for path in counts if members.topology_of(path) not in VERSION_TOPOLOGIES]:
+        del counts[path]
+    return counts

@@ -136,10 +136,9 @@ def _largest_parents(
     the first one only, if both have more than `largest` nodes.
     """
     counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
-    for uid in uids:
-        for path in members.paths(uid):
-            if members.topology_of(path) in topologies:
-                counts[members.topology_of(path), path.count("/")][path] += 1
+    for path, count in Counter(path for uid in uids for path in members.paths(uid)).items():
+        if members.topology_of(path) in topologies:
+            counts[members.topology_of(path), path.count("/")][path] = count
     for level in counts.values():
         group: Set[str] = frozenset()
         for parent, _ in level.most_common(_CAUSES):
