@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 from argparse import Namespace
-from http.client import HTTPConnection, HTTPException
+from collections.abc import Iterator, Sequence
+from http.client import BadStatusLine, HTTPConnection, HTTPException, RemoteDisconnected
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -28,7 +30,12 @@ _Response = TypeVar("_Response", bound=Struct)
 
 
 class UnreachableError(UsageError):
-    """No aggregator answers."""
+    """No aggregator answers. The message has the cause, then a line for each remedy."""
+
+    def __init__(self, cause: str, remedies: Sequence[str]) -> None:
+        super().__init__("\n  ".join((f"{cause}:", *remedies)))
+        self.cause = cause
+        self.remedies = tuple(remedies)
 
 
 class NotFoundError(UsageError):
@@ -88,19 +95,37 @@ class AggregatorClient:
             ) from None
         except msgspec.DecodeError as invalid:
             raise UsageError(
-                f"{self._path}: the response is invalid ({invalid}): check that both sides have one version"
+                f"{self._path}: the response is invalid ({invalid}): check that this is the socket of an "
+                "aggregator, and that both sides have one version"
             ) from None
+        except BadStatusLine as other:
+            # A connection that ends without any response is of an aggregator that stops.
+            is_other = not isinstance(other, RemoteDisconnected)
+            raise self._unreachable("another program answers there" if is_other else str(other)) from None
         except (OSError, HTTPException) as unreachable:
-            reason = getattr(unreachable, "strerror", None) or unreachable
-            raise UnreachableError(
-                f"no aggregator answers at {self._path} ({reason}): run this on the machine of the "
-                f"aggregator, in "
-                f"Kubernetes with {_EXEC} {self._command}, or set --socket; "
-                "nodeguard status --agent shows this node"
-            ) from None
+            raise self._unreachable(getattr(unreachable, "strerror", None) or str(unreachable)) from None
         finally:
             connection.close()
         raise (NotFoundError if response.status == 404 else UsageError)(error)
+
+    def _unreachable(self, reason: str) -> UnreachableError:
+        command = shlex.join(_without_socket(shlex.split(self._command)))
+        remedies = (
+            "run it on the machine of the aggregator, or name its socket with --socket",
+            f"in Kubernetes: {_EXEC} {command}",
+            f"from a laptop: kubectl {command}",
+            "the agent of this node only: nodeguard status --agent",
+        )
+        return UnreachableError(f"no aggregator answers at {self._path} ({reason})", remedies)
+
+
+def _without_socket(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words of a command without the path of a socket on this machine."""
+    previous = ""
+    for word in words:
+        if word != "--socket" != previous and not word.startswith("--socket="):
+            yield word
+        previous = word
 
 
 def print_result(result: ActionResult, output: str) -> None:

@@ -30,7 +30,9 @@ def dispatch(words: Sequence[str], program: str = "nodeguard") -> int:
 
         return run_plugin(words)
     except UserError as error:
-        print_error("\n".join(f"{name}: {line}" for line in str(error).splitlines() or [""]))
+        lines = str(error).splitlines() or [""]
+        # An indented line continues the error above.
+        print_error("\n".join(line if line.startswith("  ") else f"{name}: {line}" for line in lines))
         if isinstance(error, UnwritableError):
             discard_output()
     except BrokenPipeError:

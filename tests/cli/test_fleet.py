@@ -381,14 +381,21 @@ def test_without_an_aggregator_the_error_has_the_remedy(
         error = refused(capsys, *words, "--socket", missing)
         assert f"no aggregator answers at {missing} (" in error
         assert "kubectl exec -n nodeguard deploy/nodeguard-aggregator -- nodeguard " in error
-    assert "describe node 'a b'" in refused(capsys, "describe", "node", "a b", "--socket", missing)
+    error = refused(capsys, "describe", "node", "a b", "--socket", missing)
+    assert error.splitlines() == [
+        f"nodeguard describe: no aggregator answers at {missing} (No such file or directory):",
+        "  run it on the machine of the aggregator, or name its socket with --socket",
+        "  in Kubernetes: kubectl exec -n nodeguard deploy/nodeguard-aggregator -- nodeguard describe node 'a b'",
+        "  from a laptop: kubectl nodeguard describe node 'a b'",
+        "  the agent of this node only: nodeguard status --agent",
+    ]
 
 
 def test_an_invalid_response_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     missing = str(tmp_path / "aggregator.sock")
     for answer, error in (
         (b"", "no aggregator answers at"),
-        (b"hello\n", "no aggregator answers at"),
+        (b"hello\n", f"no aggregator answers at {missing} (another program answers there):\n"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "the response is invalid"),
         (b"HTTP/1.1 500 Oh\r\nContent-Length: 1\r\n\r\nx", "the response is invalid"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "no aggregator answers at"),

@@ -55,7 +55,9 @@ def agent_text_or_raise(options: Namespace, unreachable: UnreachableError, name:
     try:
         return agent_text(None, options.output, name)
     except UsageError as error:
-        raise UsageError(f"{unreachable}; {error}") from None
+        # The last remedy is the agent.
+        aggregator = UnreachableError(unreachable.cause, unreachable.remedies[:-1])
+        raise UsageError(f"{aggregator}\n{error}") from None
 
 
 def build_parser() -> ArgumentParser:
