@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import time
@@ -208,7 +209,8 @@ class ApiClient:
             raise ApiError(
                 0,
                 "Timeout",
-                f"the Kubernetes API at {self.url} did not respond to {request} within {seconds:g} s",
+                f"the Kubernetes API at {self.url} did not respond to {request} within {seconds:g} s: "
+                "check its load, and whether a firewall drops connections to it",
             ) from None
         except (LineTooLongError, _TooLargeError):
             raise ApiError(
@@ -233,6 +235,11 @@ class ApiClient:
         problem = ""
         if isinstance(error, ssl.SSLCertVerificationError):
             problem = validity_problem(error, time.time())
+            if not problem:
+                problem = (
+                    f"is refused (certificate verify failed: {error.verify_message}): check the address, "
+                    "and the certificate authority that the kubeconfig or the service account names"
+                )
         if not problem:
             return self._unreachable(request, str(error))
         message = (
@@ -303,6 +310,10 @@ def _reason(error: Exception) -> str:
     """Return why a request failed. The text of aiohttp for a failed connection names Python objects."""
     if isinstance(error, ClientConnectorError):
         error = error.os_error
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "it answers without TLS"
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 

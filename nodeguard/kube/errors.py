@@ -13,9 +13,11 @@ T = TypeVar("T")
 # Characters of the server's message that are passed on.
 _MAX_MESSAGE = 400
 
+_PAGE = "a page of another server, or of a proxy: check the address, and the proxies before it"
+
 _REMEDIES = {
-    401: "check that the service account exists and that its token is valid",
-    403: "grant the service account this right, as the manifests do",
+    401: "check that the user or service account exists and that its token or certificate is valid",
+    403: "grant the user or service account this right, as the manifests do",
     410: "nodeguard starts the list again",
     413: "the object exceeds the server's size limit",
     429: "the server limits requests; nodeguard retries",
@@ -74,7 +76,8 @@ def response_error(code: int, phrase: str, headers: Mapping[str, str], body: byt
     try:
         status = _DECODER.decode(body)
     except msgspec.MsgspecError:
-        status = ApiStatus(message=body.decode(errors="replace"))
+        text = body.decode(errors="replace").lstrip()
+        status = ApiStatus(message=_PAGE if text.startswith("<") else text)
     return status_error(code, status, headers.get("Retry-After", ""), phrase, request)
 
 

@@ -68,7 +68,9 @@ async def test_a_forbidden_request_names_the_remedy(
     await api.close()
     assert forbidden.value.status == 403
     assert 'cannot list resource "nodes"' in str(forbidden.value)
-    assert str(forbidden.value).endswith(": grant the service account this right, as the manifests do")
+    assert str(forbidden.value).endswith(
+        ": grant the user or service account this right, as the manifests do"
+    )
 
 
 async def test_a_watch_yields_a_line_for_each_event(api: ApiClient, controlplane: Cluster) -> None:
@@ -112,7 +114,7 @@ async def test_an_unreachable_server_is_an_error(
     kubeconfig.write_text(text)
     api = await ApiClient.connect(str(kubeconfig))
     with pytest.raises(
-        ApiError, match=r"could not be reached for GET /readyz .*: check that it runs"
+        ApiError, match=r"could not be reached for GET /readyz \(Connection refused\): check that it runs"
     ) as gone:
         await api.request("GET", "/readyz")
     await api.close()
@@ -135,10 +137,36 @@ async def test_a_request_on_a_connection_that_ends_may_have_succeeded(tmp_path: 
     assert may_have_succeeded(lost.value)
 
 
+async def test_another_server_at_the_address_is_named(tmp_path: Path) -> None:
+    async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 13\r\nConnection: close\r\n\r\n<html></html>"
+        )
+        writer.close()
+
+    server = await asyncio.start_server(page, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        for scheme, problem in (
+            (
+                "http",
+                "returned 404 for GET /readyz: a page of another server, or of a proxy: check the address",
+            ),
+            ("https", r"could not be reached for GET /readyz \(it answers without TLS\): check that it runs"),
+        ):
+            api = await ApiClient.connect(str(plain_kubeconfig(tmp_path, f"{scheme}://127.0.0.1:{port}")))
+            with pytest.raises(ApiError, match=problem):
+                await api.request("GET", "/readyz")
+            await api.close()
+
+
 async def test_a_request_has_a_timeout(tmp_path: Path) -> None:
     async with silent_server() as url:
         api = await ApiClient.connect(str(plain_kubeconfig(tmp_path, url)))
-        with pytest.raises(ApiError, match=r"did not respond to GET /readyz within 0\.1 s") as late:
+        with pytest.raises(
+            ApiError, match=r"did not respond to GET /readyz within 0\.1 s: check its load"
+        ) as late:
             await api.request("GET", "/readyz", timeout=0.1)
         await api.close()
     assert (late.value.status, late.value.reason) == (0, "Timeout")

@@ -72,7 +72,7 @@ async def test_a_forbidden_request_is_an_error_without_the_key(
     stored = await authority_store(api, namespace).read()
     store = authority_store(weak, namespace)
     for work in (store.read(), store.write("secret-key", stored)):
-        with pytest.raises(StoreError, match="grant the service account this right") as error:
+        with pytest.raises(StoreError, match="grant the user or service account this right") as error:
             await work
         assert "secret-key" not in str(error.value)
         assert data["authority.json"] not in str(error.value)
