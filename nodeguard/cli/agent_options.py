@@ -59,7 +59,11 @@ def build_parser() -> ArgumentParser:
     """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard agent",
-        description="check this machine continuously and serve metrics",
+        description="Check this machine continuously, serve metrics, and report to aggregators.",
+        examples=(
+            "nodeguard agent --config /etc/nodeguard/agent.yaml",
+            "nodeguard agent --from recordings/gpu-7 --speed 60",
+        ),
     )
     add = parser.add_argument
     add("--config", metavar="FILE", help="read settings from this file; options override them")

@@ -26,6 +26,7 @@ class ParsedCommand(NamedTuple):
     summary: str
     description: str
     epilog: str
+    examples: tuple[str, ...]
     options: tuple[Option, ...]
     parts: tuple[ParsedCommand, ...]
 
@@ -39,7 +40,7 @@ def read_parsers() -> list[ParsedCommand]:
     return parsed
 
 
-def _read(words: tuple[str, ...], summary: str, parser: argparse.ArgumentParser) -> ParsedCommand:
+def _read(words: tuple[str, ...], summary: str, parser: ArgumentParser) -> ParsedCommand:
     options, parts = [], []
     for action in parser._actions:  # noqa: SLF001 - argparse has no other way to list them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
@@ -58,5 +59,11 @@ def _read(words: tuple[str, ...], summary: str, parser: argparse.ArgumentParser)
             )
         )
     return ParsedCommand(
-        words, summary, parser.description or "", parser.epilog or "", tuple(options), tuple(parts)
+        words,
+        summary,
+        parser.description or "",
+        parser.epilog or "",
+        parser.examples,
+        tuple(options),
+        tuple(parts),
     )

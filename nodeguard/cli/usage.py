@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, NoReturn
 
 from nodeguard.cli.streams import print_error, print_output, set_color
@@ -35,10 +35,14 @@ class _ColorAction(argparse.Action):
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """A parser of one command. Its errors end with UNKNOWN, since argparse's 2 means fatal here."""
+    """A parser of one command. Its errors end with UNKNOWN, since argparse's 2 means fatal here.
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    examples: command lines that its help shows.
+    """
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.examples = tuple(examples)
         self.add_argument("--color", choices=("auto", "always", "never"), default=argparse.SUPPRESS,
             action=_ColorAction, help="when to use colors (auto: on a terminal)")  # fmt: skip
 
@@ -51,6 +55,11 @@ class ArgumentParser(argparse.ArgumentParser):
             message = f"{choice['name']}: '{choice['value']}' is invalid: {hint}expected {', '.join(allowed)}"
         print_error(f"{self.prog}: {message}; see {self.prog} --help")
         raise SystemExit(UNKNOWN)
+
+    def format_help(self) -> str:
+        """Return the help, with the examples at its end."""
+        examples = "".join(f"  {example}\n" for example in self.examples)
+        return super().format_help() + (f"\nexamples:\n{examples}" if examples else "")
 
     def print_help(self, file: IO[str] | Any = None) -> None:
         """Print the help to standard output, with the errors of print_output."""

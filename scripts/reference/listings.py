@@ -50,6 +50,8 @@ def _command(command: ParsedCommand) -> Lines:
         yield from table(("argument", "meaning"), ((_usage(option), _about(option)) for option in options))
     if command.epilog:
         yield from (command.epilog, "")
+    if command.examples:
+        yield from ("Examples:", "", *(f"    {example}" for example in command.examples), "")
     for part in command.parts:
         yield from _command(part)
 

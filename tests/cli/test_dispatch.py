@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -49,6 +50,23 @@ def test_a_command_and_each_option_are_described(command: ParsedCommand) -> None
     assert command.description
     for option in command.options:
         assert option.about or not option.flags, option
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_each_example_of_a_help_is_a_valid_command_line(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = import_module(f"nodeguard.cli.commands.{command.name}").build_parser()
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--help"])
+    text = capsys.readouterr().out
+    assert parser.examples
+    for example in parser.examples:
+        assert f"\n  {example}\n" in text
+        written = example.removeprefix("source <(").removesuffix(")").partition(" > ")[0]
+        program, name, *words = shlex.split(written)
+        assert (program, name) == ("nodeguard", command.name)
+        parser.parse_args(words)
 
 
 def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,6 +215,10 @@ def test_the_man_page_describes_every_command(capsys: pytest.CaptureFixture[str]
     assert page.startswith('.TH NODEGUARD 1 "" "nodeguard ')
     for command in PARSED:
         assert f'.SS "nodeguard {" ".join(command.words)}"' in page
+    for section in ("OPTIONS", "FILES", "EXAMPLES", "SEE ALSO"):
+        assert f"\n.SH {section}\n" in page
+    assert "\n.B \\-\\-log\\-level debug|info|warning|error\n" in page
+    assert page.count("\n.B \\-\\-color") == 1
 
 
 def test_the_version_is_printed_in_each_way(capsys: pytest.CaptureFixture[str]) -> None:

@@ -180,6 +180,10 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard aggregator",
         description="Collect the reports of agents and quarantine unhealthy nodes within a budget.",
+        examples=(
+            "nodeguard aggregator --policy policy.yaml --page 127.0.0.1:9436",
+            "nodeguard aggregator --standalone --insecure --state /var/lib/nodeguard",
+        ),
     )
     add = parser.add_argument
     add("--listen", metavar="HOST:PORT", type=address, default=address(_LISTEN),

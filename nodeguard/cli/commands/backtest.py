@@ -71,6 +71,10 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard backtest",
         description="Replay reports of nodes against a policy, and show which marks it would have set.",
+        examples=(
+            "nodeguard backtest --policy policy.yaml /var/lib/nodeguard/history.db",
+            "nodeguard backtest --policy policy.yaml recordings/gpu-7",
+        ),
         epilog="Reads no cluster and writes nothing.",
     )
     add = parser.add_argument

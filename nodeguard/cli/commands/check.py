@@ -99,8 +99,13 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard check",
         description="Check this machine, or a recording of one: what is wrong, and what to do.",
-        epilog="Examples: nodeguard check; nodeguard check gpu-lost 'gpu-ecc-*'; nodeguard check --family "
-        "nvlink; nodeguard check --from DIR -v. Exit codes: 0 ok, 1 warning or suspect, 2 fatal, 3 usage "
+        examples=(
+            "nodeguard check",
+            "nodeguard check gpu-lost 'gpu-ecc-*'",
+            "nodeguard check --family nvlink",
+            "nodeguard check --from DIR -v",
+        ),
+        epilog="Exit codes: 0 ok, 1 warning or suspect, 2 fatal, 3 usage "
         "error or health unknown. --fail-on suspect exits with 0 for a warning; --fail-on never only "
         "reports.",
     )

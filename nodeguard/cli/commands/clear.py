@@ -30,6 +30,7 @@ def build_parser() -> ArgumentParser:
         prog="nodeguard clear",
         description="Clear a finding that stays active until something clears it, such as of a past event."
         " A finding with a condition that is still true is not cleared: it ends when a reading shows that.",
+        examples=("nodeguard clear gpu-gsp-failure gpu/0000:3b:00",),
         epilog="Exit codes: 0 cleared; 3 not cleared, or the agent did not answer.",
     )
     add = parser.add_argument

@@ -187,9 +187,11 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard completion",
         description="Print a completion script.",
-        epilog="bash: source <(nodeguard completion bash); zsh: nodeguard completion zsh > "
-        '"${fpath[1]}/_nodeguard"; fish: nodeguard completion fish > '
-        "~/.config/fish/completions/nodeguard.fish.",
+        examples=(
+            "source <(nodeguard completion bash)",
+            'nodeguard completion zsh > "${fpath[1]}/_nodeguard"',
+            "nodeguard completion fish > ~/.config/fish/completions/nodeguard.fish",
+        ),
     )
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
     return parser

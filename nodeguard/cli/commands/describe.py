@@ -93,9 +93,12 @@ def build_parser() -> ArgumentParser:
         description="Show a node, an incident or a failure domain in full, as the aggregator knows it. "
         "Without an aggregator, show this node as its agent knows it. A NAME without its kind is that of a "
         "node, else of a domain, else of an incident.",
-        epilog="Examples: nodeguard describe node gpu-7; nodeguard describe node/gpu-7; nodeguard describe "
-        "gpu-7; nodeguard describe domain fabric/p0/leaf3. Exit codes: 0 found; 3 not found, or the "
-        "aggregator did not answer.",
+        examples=(
+            "nodeguard describe node gpu-7",
+            "nodeguard describe gpu-7",
+            "nodeguard describe domain fabric/p0/leaf3",
+        ),
+        epilog="Exit codes: 0 found; 3 not found, or the aggregator did not answer.",
     )
     kinds = parser.add_subparsers(
         dest="kind", metavar="node | incident | domain", required=True, parser_class=ArgumentParser

@@ -52,6 +52,11 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard doctor",
         description="Check that nodeguard is installed correctly: what is wrong, and how to fix it.",
+        examples=(
+            "nodeguard doctor",
+            "nodeguard doctor --cluster",
+            "nodeguard doctor --cluster --context prod",
+        ),
         epilog="Exit codes: 0 passed, 1 warning, 2 failed, 3 usage error.",
     )
     add = parser.add_argument

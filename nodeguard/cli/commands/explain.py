@@ -58,8 +58,13 @@ def build_parser() -> ArgumentParser:
         prog="nodeguard explain",
         description="Explain what a check, a fault class, an Xid or an SXid means and what to do. Other "
         "words are searched in all checks and codes.",
-        epilog="Examples: nodeguard explain gpu-lost; nodeguard explain 79; nodeguard explain sxid 20034; "
-        "nodeguard explain link-down; nodeguard explain ecc; nodeguard explain sxid ecc.",
+        examples=(
+            "nodeguard explain gpu-lost",
+            "nodeguard explain 79",
+            "nodeguard explain sxid 20034",
+            "nodeguard explain link-down",
+            "nodeguard explain ecc",
+        ),
     )
     parser.add_argument(
         "words",

@@ -256,9 +256,13 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard get",
         description="List nodes, GPUs, ports, failure domains, incidents, checks or budgets.",
-        epilog="Examples: nodeguard get nodes --unhealthy; nodeguard get nodes -l pool=a; "
-        "nodeguard get incidents -n gpu-7 -o wide; nodeguard get nodes -o name --health fatal; "
-        "nodeguard get gpus -n gpu-7; nodeguard get gpus GPU-2c1b* -o wide.",
+        examples=(
+            "nodeguard get nodes --unhealthy",
+            "nodeguard get nodes -l pool=a -o name",
+            "nodeguard get incidents -n gpu-7 -o wide",
+            "nodeguard get gpus -n gpu-7",
+            "nodeguard get gpus 'GPU-2c1b*' -o wide",
+        ),
     )
     kinds = parser.add_subparsers(dest="alias", metavar=" | ".join(_RESOURCES), required=True)
     for name, resource in _RESOURCES.items():

@@ -100,6 +100,11 @@ def build_parser() -> ArgumentParser:
         prog="nodeguard gpus",
         description="Detach an agent from its GPUs, for a GPU reset or a driver change: on this machine, or "
         "with --node on another one.",
+        examples=(
+            "nodeguard gpus detach --gpu 5 --duration 30m",
+            "nodeguard gpus attach",
+            "nodeguard gpus detach --node gpu-7 --duration 30m",
+        ),
     )
     verbs = parser.add_subparsers(dest="verb", metavar="detach | attach | status", required=True)
     detach = verbs.add_parser(

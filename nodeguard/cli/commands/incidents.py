@@ -50,6 +50,10 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard incidents",
         description="Acknowledge and clear incidents. nodeguard get incidents lists them.",
+        examples=(
+            "nodeguard incidents acknowledge gpu-7/gpu-lost",
+            "nodeguard incidents clear gpu-7/gpu-gsp-failure",
+        ),
     )
     verbs = parser.add_subparsers(dest="verb", metavar="acknowledge | clear", required=True)
     for verb, about in (("acknowledge", _ACKNOWLEDGE), ("clear", _CLEAR)):

@@ -56,6 +56,11 @@ def build_parser() -> ArgumentParser:
         description="Inject a fault of a check on this machine for a while, without touching hardware: it is"
         " reported, marked and released like a real one, and called injected everywhere. The policy of the"
         " aggregator has to allow it.",
+        examples=(
+            "nodeguard inject gpu-lost --target gpu/0000:3b:00 --for 10m",
+            "nodeguard inject --list",
+            "nodeguard inject --clear --all",
+        ),
         epilog="Exit codes: 0 done; 3 refused, or the agent did not answer.",
     )
     add = parser.add_argument

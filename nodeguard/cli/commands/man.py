@@ -6,6 +6,8 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from nodeguard import __version__
+from nodeguard.agent.control import PATH
+from nodeguard.aggregator.api.requests import SOCKET_PATH
 from nodeguard.cli.parser_tree import Option, ParsedCommand, read_parsers
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import OK, ArgumentParser
@@ -22,6 +24,24 @@ ENVIRONMENT = (
     ("NODEGUARD_AGENT_SOCKET", "Socket of the agent, where --socket is not set."),
     ("NODEGUARD_CHECKS", "Directories with checks of the site, separated by colons."),
     ("NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE", "Turn colors off or on, where --color is not set."),
+)
+OPTIONS = (
+    ("-h, --help", "Show the help of the command, with its examples."),
+    ("--color auto|always|never", "When to use colors; auto: on a terminal."),
+)
+_COMMON = frozenset({"--help", "--color"})
+FILES = (
+    (SOCKET_PATH, "Socket of the aggregator."),
+    (PATH, "Socket of the agent."),
+    ("/etc/nodeguard/agent.yaml", "Settings of the agent, in the packages and in the chart."),
+    ("/var/lib/nodeguard", "State of the agent, and history of the aggregator."),
+)
+EXAMPLES = (
+    ("nodeguard check", "Is this machine healthy? The exit code is 0, 1, 2 or 3."),
+    ("nodeguard status", "The health of the fleet, marks and budgets, on the machine of the aggregator."),
+    ("nodeguard describe node gpu-7", "Why a node is marked, and what its marks wait for."),
+    ("nodeguard explain gpu-lost", "What a check means, and what to do."),
+    ("nodeguard get gpus -n gpu-7", "The GPUs of a node, with the worst finding on each."),
 )
 
 
@@ -40,6 +60,9 @@ def _page(version: str, commands: Sequence[ParsedCommand]) -> Iterator[str]:
     yield ".SH DESCRIPTION"
     yield "nodeguard detects unhealthy GPU nodes, explains each fault in one sentence, and keeps work away"
     yield "from them without taking down the fleet."
+    yield ".SH OPTIONS"
+    yield "Every command has these:"
+    yield from _items(OPTIONS)
     yield ".SH COMMANDS"
     for command in commands:
         yield from _command(command)
@@ -47,25 +70,40 @@ def _page(version: str, commands: Sequence[ParsedCommand]) -> Iterator[str]:
     yield from _items(EXIT_CODES)
     yield ".SH ENVIRONMENT"
     yield from _items(ENVIRONMENT)
+    yield ".SH FILES"
+    yield from _items(FILES)
+    yield ".SH EXAMPLES"
+    yield from _items(EXAMPLES)
+    yield ".SH SEE ALSO"
+    yield _escaped("kubectl(1), nvidia-smi(1), scontrol(1), systemctl(1)")
 
 
 def _command(command: ParsedCommand) -> Iterator[str]:
     yield f'.SS "nodeguard {" ".join(command.words)}"'
     yield _escaped(command.description)
     for option in command.options:
+        if set(option.flags) & _COMMON:
+            continue
         yield ".TP"
         yield f".B {_escaped(_usage(option))}"
         yield _escaped(option.about) or "."
     if command.epilog:
         yield ".PP"
         yield _escaped(command.epilog)
+    if command.examples:
+        yield from (".PP", "Examples:", ".PP", ".nf", ".RS")
+        yield from map(_escaped, command.examples)
+        yield from (".RE", ".fi")
     for part in command.parts:
         yield from _command(part)
 
 
 def _usage(option: Option) -> str:
-    flags = ", ".join(option.flags)
-    return f"{flags} {option.value}".strip() if option.value else flags
+    flags, value = ", ".join(option.flags), option.value
+    if option.choices and value.islower():
+        # The name of the attribute, where the values have no name of their own.
+        value = "|".join(option.choices)
+    return f"{flags} {value}".strip()
 
 
 def _items(items: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -89,5 +127,5 @@ def build_parser() -> ArgumentParser:
     return ArgumentParser(
         prog="nodeguard man",
         description="Print the man page, in the format of man(7).",
-        epilog="nodeguard man > /usr/local/share/man/man1/nodeguard.1",
+        examples=("nodeguard man > /usr/local/share/man/man1/nodeguard.1",),
     )

@@ -82,6 +82,10 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard policy",
         description="Validate a policy file: what the aggregator may mark, and how much of it.",
+        examples=(
+            "nodeguard policy example > policy.yaml",
+            "nodeguard policy check policy.yaml",
+        ),
     )
     verbs = parser.add_subparsers(dest="verb", metavar="check | schema | example", required=True)
     check = verbs.add_parser(

@@ -100,6 +100,7 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard record",
         description="Save a recording of what is read on this machine, for a bug report or a test.",
+        examples=("nodeguard record --anonymise recording",),
         epilog="Never recorded: messages of user processes, audit records, command lines, environments, and "
         "process names in driver messages.",
     )

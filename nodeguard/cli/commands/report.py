@@ -45,6 +45,10 @@ def build_parser() -> ArgumentParser:
         prog="nodeguard report",
         description="Show the availability of the fleet: faults, time between failures, time to repair, and "
         "GPU-hours out, from the history of an aggregator.",
+        examples=(
+            "nodeguard report --since 30d --by check",
+            "nodeguard report history.db -o json",
+        ),
         epilog="Reads only the file. Exit codes: 0 shown; 3 the history cannot be read.",
     )
     add = parser.add_argument

@@ -19,7 +19,9 @@ def run(options: Namespace) -> int:
 def build_parser() -> ArgumentParser:
     """Return the parser of the command."""
     parser = ArgumentParser(
-        prog="nodeguard resume", description="End a pause: set new marks again, within the budgets."
+        prog="nodeguard resume",
+        description="End a pause: set new marks again, within the budgets.",
+        examples=("nodeguard resume",),
     )
     add_by(parser)
     add_output(parser, "text", "json", "yaml")

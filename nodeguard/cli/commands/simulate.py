@@ -138,6 +138,7 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard simulate",
         description="Simulate a fleet under a policy, with the real judge and planner, in virtual time.",
+        examples=("nodeguard simulate --nodes 1000 --days 30 --policy policy.yaml",),
         epilog="Exit codes: 0 success, 3 usage error.",
     )
     add = parser.add_argument

@@ -66,6 +66,11 @@ def build_parser() -> ArgumentParser:
         prog="nodeguard status",
         description="Show the health of the fleet: unhealthy nodes, marks, budgets, and why marks are "
         "withheld. Where only an agent runs, show its verdict, findings, detached GPUs and aggregators.",
+        examples=(
+            "nodeguard status -w",
+            "nodeguard status --agent",
+            "nodeguard status -o json",
+        ),
         epilog="Exit codes: 0 aggregator or agent answered; 3 neither did. Environment: "
         f"${ENVIRONMENT} and ${AGENT_SOCKET_ENVIRONMENT} name the sockets.",
     )

@@ -78,6 +78,10 @@ def build_parser() -> ArgumentParser:
         prog="nodeguard unmark",
         description="Remove the nodeguard marks of some nodes and their GPUs, and hold these nodes, so that "
         "no mark is set again. With --all: pause, then remove all nodeguard marks.",
+        examples=(
+            "nodeguard unmark gpu-7 --reason 'a false alarm'",
+            "nodeguard unmark --all",
+        ),
         epilog="To end the hold: kubectl annotate node NAME nodeguard.dev/hold-. A fault that still exists "
         "is marked again then.",
     )

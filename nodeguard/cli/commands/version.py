@@ -33,6 +33,10 @@ def run(options: Namespace) -> int:
 
 def build_parser() -> ArgumentParser:
     """Return the parser of the command."""
-    parser = ArgumentParser(prog="nodeguard version", description="Print the version of nodeguard.")
+    parser = ArgumentParser(
+        prog="nodeguard version",
+        description="Print the version of nodeguard.",
+        examples=("nodeguard version -o json",),
+    )
     add_output(parser, "text", "json", "yaml")
     return parser
