@@ -26,7 +26,7 @@ from tests.paths import ROOT
 
 Check = Callable[[Sequence[str]], None]
 
-HELM_VERBS = {"install", "upgrade", "rollback", "uninstall", "template"}
+HELM_VERBS = {"install", "upgrade", "rollback", "test", "uninstall", "template"}
 KINDS = {"deploy": "Deployment", "deployment": "Deployment", "ds": "DaemonSet", "daemonset": "DaemonSet"}
 
 
