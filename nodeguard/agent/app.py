@@ -184,7 +184,12 @@ async def _serve_control(
 ) -> asyncio.Server | None:
     try:
         return await control.serve_control(
-            options.socket, service.carry_out, injector.carry_out, service.status, options.socket_group
+            options.socket,
+            service.carry_out,
+            injector.carry_out,
+            service.status,
+            options.socket_group,
+            service.values,
         )
     except OSError as error:
         remedy = "nodeguard gpus, clear, inject and status cannot reach this agent; name a --socket"

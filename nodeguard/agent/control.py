@@ -20,6 +20,7 @@ from nodeguard.local.unix_socket import bind_socket, is_authorized_peer, peer_us
 from nodeguard.model.finding import Verdict
 from nodeguard.model.injection import Injection
 from nodeguard.model.printable import printable_json
+from nodeguard.model.signal import Scalar
 from nodeguard.wire.instruction import ClearFinding, DetachGpus, Instruction
 from nodeguard.wire.report import Name
 
@@ -32,6 +33,10 @@ _PATIENCE = 5.0
 
 class GetStatus(Struct, frozen=True, tag_field="kind", tag="get-status"):
     """A request for the agent's status."""
+
+
+class GetValues(Struct, frozen=True, tag_field="kind", tag="get-values"):
+    """A request for the latest values of GPUs and ports."""
 
 
 class InjectFault(Struct, frozen=True, tag_field="kind", tag="inject-fault"):
@@ -54,6 +59,7 @@ class EndInjections(Struct, frozen=True, tag_field="kind", tag="end-injections")
 
 
 InjectionRequest = InjectFault | EndInjections
+_Request = ClearFinding | DetachGpus | GetStatus | GetValues | InjectionRequest
 
 
 class InstructionOutcome(Struct, frozen=True):
@@ -89,6 +95,25 @@ class AgentStatus(Struct, frozen=True):
     """Digest of the checks that it evaluates; empty of an older agent."""
 
 
+class SourceValues(Struct, frozen=True):
+    """The latest reading of a source. age: seconds. is_stale: whether it is too old to be evaluated. targets:
+    the signals of each GPU, NVLink and port; one without a value is missing.
+    """
+
+    source: str
+    age: float
+    is_stale: bool
+    targets: dict[str, dict[str, Scalar]]
+
+
+class AgentValues(Struct, frozen=True):
+    """The latest values that a running agent has read. at: seconds since the epoch."""
+
+    node: str
+    at: float
+    sources: tuple[SourceValues, ...]
+
+
 # Carries out an injection request of a user id.
 Inject = Callable[[InjectionRequest, int], Awaitable[InstructionOutcome]]
 
@@ -103,15 +128,19 @@ async def serve_control(
     inject: Inject,
     status: Callable[[], AgentStatus],
     group: str = "",
+    values: Callable[[], AgentValues] | None = None,
 ) -> asyncio.Server:
-    """Listen at a path; its directory is created if only that is missing. group: see bind_socket.
+    """Listen at a path; its directory is created if only that is missing. group: see bind_socket. values:
+    None for an agent that offers none.
 
     Raises OSError if it cannot listen, if another agent listens there, or if the path is not a socket.
     """
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            response = await _respond(reader, writer.get_extra_info("socket"), carry_out, inject, status)
+            response = await _respond(
+                reader, writer.get_extra_info("socket"), carry_out, inject, status, values
+            )
             if response is not None:
                 writer.write(msgspec.json.encode(response) + b"\n")
                 await writer.drain()
@@ -129,20 +158,21 @@ async def _respond(
     carry_out: CarryOut,
     inject: Inject,
     status: Callable[[], AgentStatus],
-) -> InstructionOutcome | AgentStatus | None:
+    values: Callable[[], AgentValues] | None,
+) -> InstructionOutcome | AgentStatus | AgentValues | None:
     """Return the response; None if the client has left, and then nothing was carried out."""
     async with asyncio.timeout(_PATIENCE):
         line = await reader.readuntil(b"\n")
     try:
-        request = msgspec.json.decode(
-            printable_json(line.strip()), type=ClearFinding | DetachGpus | GetStatus | InjectionRequest
-        )
+        request = msgspec.json.decode(printable_json(line.strip()), type=_Request)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return InstructionOutcome(
             done=False, message=f"this is not an instruction ({error}): both sides must have one version"
         )
     if isinstance(request, GetStatus):
         return status()
+    if isinstance(request, GetValues):
+        return values() if values else InstructionOutcome(done=False, message="this agent offers no values")
     if not is_authorized_peer(peer):
         return InstructionOutcome(done=False, message="permission denied: only root may do this")
     if _has_left(peer):
@@ -174,9 +204,14 @@ def get_status(path: str, within: float) -> AgentStatus:
     return _exchange(path, GetStatus(), within, AgentStatus)
 
 
+def get_values(path: str, within: float) -> AgentValues:
+    """Return the values of the agent of this machine. Raises OSError, or msgspec.DecodeError."""
+    return _exchange(path, GetValues(), within, AgentValues)
+
+
 def _exchange(
     path: str,
-    request: Instruction | InjectionRequest | GetStatus,
+    request: Instruction | InjectionRequest | GetStatus | GetValues,
     within: float,
     response_type: type[_Response],
 ) -> _Response:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from math import inf
+from math import inf, isfinite
 
 from msgspec.structs import replace
 
 from nodeguard import __version__
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.control import AgentStatus, InstructionOutcome
+from nodeguard.agent.control import AgentStatus, AgentValues, InstructionOutcome, SourceValues
 from nodeguard.agent.http import PageSource, agent_pages, serve_http
 from nodeguard.agent.injector import ActiveInjections
 from nodeguard.agent.instructions import detached_targets
@@ -22,6 +22,9 @@ from nodeguard.agent.state import AgentState
 from nodeguard.agent.state_file import StateFile, StateKeeper
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Reading
+from nodeguard.model.signal import Scalar
+from nodeguard.model.target import target_kind
 from nodeguard.pipeline.signal_registry import agent_reading
 from nodeguard.wire.instruction import Instruction
 
@@ -29,6 +32,24 @@ from nodeguard.wire.instruction import Instruction
 _LAST = 1.5
 # Seconds for which a lost state is a finding.
 _LOAD_ERROR_LASTS = 86_400.0
+
+
+# Kinds of targets with values that a person asks for.
+_DEVICES = frozenset({"gpu", "nvlink", "port"})
+
+
+def _device_values(reading: Reading) -> dict[str, dict[str, Scalar]]:
+    """Return the signals of each GPU, NVLink and port in a reading; JSON has no infinite numbers."""
+    values: dict[str, dict[str, Scalar]] = {}
+    for observation in reading.observations:
+        if observation.signals and target_kind(observation.target) in _DEVICES:
+            finite = {
+                name: value
+                for name, value in observation.signals.items()
+                if not isinstance(value, float) or isfinite(value)
+            }
+            values.setdefault(observation.target, {}).update(finite)
+    return values
 
 
 class Service:
@@ -127,6 +148,16 @@ class Service:
             injections=self._injections(now),
             catalogue=self._reporter.facts.catalogue,
         )
+
+    def values(self) -> AgentValues:
+        """Return the latest values of GPUs, NVLinks and ports, for the local socket."""
+        now, ages = self._agent.now(), self._agent.ages()
+        sources = (
+            SourceValues(name, round(ages[name], 1), ages[name] > reading.valid_for, targets)
+            for name, reading in sorted(self._agent.latest.items())
+            if name in ages and (targets := _device_values(reading))
+        )
+        return AgentValues(self._reporter.facts.node, now.wall, tuple(sources))
 
     async def carry_out(self, instruction: Instruction) -> InstructionOutcome:
         """Carry out an instruction of the local operator; return once the state file has its effect."""

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec import DecodeError, ValidationError, json
 
-from nodeguard.agent.control import PATH, AgentStatus, InjectionRequest, get_status, send_instruction
+from nodeguard.agent.control import (
+    PATH,
+    AgentStatus,
+    AgentValues,
+    InjectionRequest,
+    get_status,
+    get_values,
+    send_instruction,
+)
 from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT
 from nodeguard.cli.usage import ArgumentParser, UsageError
 from nodeguard.wire.instruction import Instruction
+
+_Answer = TypeVar("_Answer", AgentStatus, AgentValues)
 
 # Seconds for a status, which takes no time.
 _STATUS_TIMEOUT = 10.0
@@ -52,8 +64,17 @@ def request(path: str, instruction: Instruction | InjectionRequest, within: floa
 
 def request_status(path: str) -> AgentStatus:
     """Return the status of the agent. Raises UsageError if it does not answer."""
+    return _query(path, get_status)
+
+
+def request_values(path: str) -> AgentValues:
+    """Return the latest values that the agent has read. Raises UsageError if it does not answer."""
+    return _query(path, get_values)
+
+
+def _query(path: str, query: Callable[[str, float], _Answer]) -> _Answer:
     try:
-        return get_status(path, _STATUS_TIMEOUT)
+        return query(path, _STATUS_TIMEOUT)
     except TimeoutError:
         raise UsageError(f"{path}: no answer within {_STATUS_TIMEOUT:g} s: see the agent's log") from None
     except (OSError, DecodeError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Literal
@@ -16,7 +15,7 @@ from nodeguard.fleet_api.schema.status import VERSION
 from nodeguard.model.finding import Health
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import Instant, rfc3339
-from nodeguard.model.target import bus_address, parent_target, target_kind
+from nodeguard.model.target import bus_address, parent_target, target_kind, target_order
 from nodeguard.wire.report import Inventory, ReportedComponent, ReportedFinding
 from nodeguard.wire.report_builder import FIRST_KINDS
 
@@ -63,20 +62,10 @@ def _components(
         for target in dict.fromkeys(map(_component_target, (finding.target, *finding.targets))):
             findings[target].append(finding)
     passed = {target for group in report.proven for target in group.targets}
-    for target in sorted({*inventory, *findings}, key=_order):
+    for target in sorted({*inventory, *findings}, key=target_order):
         if target_kind(target) == kind:
             health = _health(findings[target], passed=target in passed) if is_known else UNKNOWN
             yield _component(node, target, inventory.get(target), findings[target], health)
-
-
-def _order(target: str) -> tuple[object, ...]:
-    """Return the key of a target in its order: ports by number, `mlx5_2` before `mlx5_10`."""
-    if target_kind(target) != "port":
-        return (target,)
-    return tuple(
-        int(part) if part.isascii() and part.isdecimal() else part
-        for part in re.split(r"(\d+)", target, flags=re.ASCII)
-    )
 
 
 def _component_target(target: str) -> str:

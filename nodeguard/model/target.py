@@ -147,6 +147,14 @@ def parent_target(target: str) -> str:
     return target.partition("/nvlink/")[0] if target_kind(target) in _FOLDS else NODE
 
 
+def target_order(target: str) -> tuple[object, ...]:
+    """Return the key to sort targets by: ports by number, `mlx5_2` before `mlx5_10`, others as they are."""
+    if target_kind(target) != "port":
+        return (target,)
+    parts = re.split(r"(\d+)", target, flags=re.ASCII)
+    return tuple(int(part) if part.isascii() and part.isdecimal() else part for part in parts)
+
+
 def target_label(target: str) -> str:
     """Return a target as text for people: `GPU 0000:3b:00 NVLink 3`, `port mlx5_0/1`, `/var`."""
     shown = {"gpu": "GPU", "nvswitch": "NVSwitch", "pci": "PCI function", "dimm": "DIMM"}

@@ -14,11 +14,14 @@ from msgspec.structs import replace
 
 from nodeguard.agent.control import (
     AgentStatus,
+    AgentValues,
     GetStatus,
     InjectFault,
     InjectionRequest,
     InstructionOutcome,
+    SourceValues,
     get_status,
+    get_values,
     send_instruction,
     serve_control,
 )
@@ -47,6 +50,18 @@ async def echo(instruction: Instruction) -> InstructionOutcome:
 
 async def refuse(request: InjectionRequest, uid: int) -> InstructionOutcome:
     raise AssertionError((request, uid))
+
+
+async def test_the_values_of_devices_are_for_all_who_may_connect(tmp_path: Path) -> None:
+    path = str(tmp_path / "agent.sock")
+    values = AgentValues(
+        "gpu-1", 1e9, (SourceValues("nvml", 1.0, False, {"gpu/a": {"gpu.temperature": 61.5}}),)
+    )
+    async with await serve_control(path, echo, refuse, lambda: STATUS, values=lambda: values):
+        assert await asyncio.to_thread(get_values, path, 5.0) == values
+    async with await control(path):
+        with pytest.raises(msgspec.DecodeError):
+            await asyncio.to_thread(get_values, path, 5.0)
 
 
 def control(path: str, group: str = "") -> asyncio.Future[asyncio.Server]:

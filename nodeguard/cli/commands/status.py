@@ -7,8 +7,8 @@ from argparse import Namespace
 from nodeguard.cli.aggregator_client import ENVIRONMENT, AggregatorClient, UnreachableError, add_socket
 from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT, add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
-from nodeguard.cli.render.terminal import CHECK, format_view
-from nodeguard.cli.streams import as_document
+from nodeguard.cli.render.terminal import CHECK, format_lines, format_view, terminal_width
+from nodeguard.cli.streams import as_document, is_terminal
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.status import status_view
@@ -17,8 +17,12 @@ from nodeguard.fleet_api.text.status import status_view
 def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     client = AggregatorClient(options)
+    if options.values and not options.agent:
+        raise UsageError("--values is for --agent only: add --agent")
 
     def render() -> str:
+        if options.values:
+            return _values_text(options.socket, options.output)
         if options.agent:
             return agent_text(options.socket, options.output)
         try:
@@ -45,6 +49,19 @@ def agent_text(path: str | None, output: str, name: str = "") -> str:
     return as_document(agent_status_output(status), output) or format_view(agent_status_view(status), CHECK)
 
 
+def _values_text(path: str | None, output: str) -> str:
+    """Return the latest values of the agent at a socket, as text, json or yaml. Raises UsageError."""
+    from nodeguard.cli.check_catalogue import load_catalogue  # noqa: PLC0415 - for one option
+    from nodeguard.cli.local_agent import default_socket, request_values  # noqa: PLC0415 - imports asyncio
+    from nodeguard.cli.render.agent_values import agent_values_lines, agent_values_output  # noqa: PLC0415
+
+    values = request_values(path or default_socket())
+    if document := as_document(agent_values_output(values), output):
+        return document
+    _, signals = load_catalogue()
+    return format_lines(agent_values_lines(values, signals, terminal_width() if is_terminal() else None))
+
+
 def agent_text_or_raise(options: Namespace, unreachable: UnreachableError, name: str = "") -> str:
     """Return agent_text where no aggregator answers; raise the aggregator's error if no agent answers either.
 
@@ -69,6 +86,7 @@ def build_parser() -> ArgumentParser:
         examples=(
             "nodeguard status -w",
             "nodeguard status --agent",
+            "nodeguard status --agent --values",
             "nodeguard status -o json",
         ),
         epilog="Exit codes: 0 aggregator or agent answered; 3 neither did. Environment: "
@@ -76,6 +94,11 @@ def build_parser() -> ArgumentParser:
     )
     parser.add_argument(
         "--agent", action="store_true", help="show the agent of this node; --socket is then its socket"
+    )
+    parser.add_argument(
+        "--values",
+        action="store_true",
+        help="with --agent: show the latest temperatures, clocks, errors and link rates of GPUs and ports",
     )
     add_output(parser, "text", "json", "yaml")
     add_watch(parser)

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from fixtures.bundles import bundle_path
+from nodeguard.agent.control import AgentValues, SourceValues
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.main import main
+from nodeguard.cli.render.agent_values import agent_values_lines
+from nodeguard.cli.render.terminal import format_lines
+from nodeguard.model.signal import Scalar
 from tests.cli.commands.test_agent import fetch, running
 
 _NODE = ("--node", "gpu-1", "--from", str(bundle_path("gpu-retired-pages")))
@@ -73,3 +78,37 @@ def test_the_node_of_the_agent_must_have_the_name(capsys: pytest.CaptureFixture[
 def test_a_socket_option_means_the_aggregator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--socket", str(tmp_path / "other.sock")]) == 3
     assert "no aggregator answers at" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("sockets")
+def test_the_latest_values_of_gpus_and_ports_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--agent", "--values"]) == 0
+    text = capsys.readouterr().out
+    header = next(line for line in text.splitlines() if line.startswith("GPU "))
+    assert header.split()[:5] == ["GPU", "TEMPERATURE", "MEMORY", "USE", "CLOCK"]
+    assert re.search(r"^0000:\S+ +\d+ °C ", text, re.MULTILINE)
+    assert re.search(r"^nvml: read .* ago$", text, re.MULTILINE)
+    assert main(["status", "--agent", "--values", "-o", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["version"], document["node"]) == (1, "gpu-1")
+    [nvml] = [source for source in document["sources"] if source["source"] == "nvml"]
+    assert all(target.startswith(("gpu/", "port/")) for target in nvml["targets"])
+    assert main(["status", "--values"]) == 3
+    assert "--values is for --agent only: add --agent" in capsys.readouterr().err
+
+
+def test_stale_values_are_not_shown() -> None:
+    read: dict[str, dict[str, Scalar]] = {
+        "gpu/0000:3b:00": {"gpu.temperature": 61.0},
+        "port/mlx5_10/1": {"port.rate": 400.0},
+    }
+    fresh = SourceValues(
+        "infiniband", 2.0, False, {"port/mlx5_10/1": read["port/mlx5_10/1"], "port/mlx5_2/1": {}}
+    )
+    values = AgentValues("gpu-1", 1e9, (SourceValues("nvml", 600.0, True, read), fresh))
+    _, signals = load_catalogue()
+    lines = format_lines(agent_values_lines(values, signals, None)).splitlines()
+    assert [line.split()[0] for line in lines if line] == [
+        "PORT", "mlx5_2/1", "mlx5_10/1", "nvml:", "infiniband:",
+    ]  # fmt: skip
+    assert lines[-2] == "nvml: stale, read 10 min ago: not shown"
