@@ -72,11 +72,16 @@ class FleetMap(Struct, frozen=True):
     healthy: tuple[MapGroup, ...]
 
 
+def map_topologies(planner: Planner) -> tuple[str, ...]:
+    """Return the topologies by which the map can be shown."""
+    return (*(view.topology for view in list_topologies(planner)), POOLS)
+
+
 def fleet_map(planner: Planner, now: Instant, topology: str = "") -> FleetMap:
     """Return the map of all nodes. topology: by which they are grouped; any other name means the default one:
     that of the first degraded domain, else the first of locations, else pools.
     """
-    choices = (*(view.topology for view in list_topologies(planner)), POOLS)
+    choices = map_topologies(planner)
     if topology not in choices:
         first = POOLS if choices[0] in VERSION_TOPOLOGIES else choices[0]
         topology = next((path.partition("/")[0] for path in sorted(planner.domain_marks.decisions)), first)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from nodeguard.aggregator.pages.change_feed import ChangeFeed, fingerprint
 from nodeguard.aggregator.pages.html import Html, element
 from nodeguard.aggregator.pages.layout import CONTENT_SECURITY_POLICY, StaticFile, StaticFiles, document
 from nodeguard.aggregator.pages.page_cache import PageCache
+from nodeguard.aggregator.pages.page_query import QueryError, incident_query, node_query
 from nodeguard.aggregator.pages.request_check import refusal_of
 from nodeguard.aggregator.pages.timeline import TIMELINE, timeline_section
 from nodeguard.aggregator.pages.views import (
@@ -32,8 +32,10 @@ from nodeguard.aggregator.pages.views import (
     incident_page,
     incidents_page,
     node_page,
+    nodes_page,
 )
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet_api.fleet_map import map_topologies
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.text.phrases import api_time
 from nodeguard.model.catalogue import Catalogue
@@ -56,9 +58,6 @@ _SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-
-# Numbers of pages of a list.
-_PAGE_NUMBER = re.compile("[1-9][0-9]{0,3}")
 
 # Bytes from which a response is compressed.
 _COMPRESSED = 2048
@@ -84,7 +83,7 @@ class StatusPages:
     def __init__(self, context: PagesContext, feed: ChangeFeed | None = None) -> None:
         self._context = context
         self._static = StaticFiles()
-        self._cache = PageCache()
+        self.cache = PageCache()
         # An empty feed is false.
         self.feed = feed if feed is not None else ChangeFeed(self._fingerprint)
 
@@ -109,15 +108,21 @@ class StatusPages:
             return _plain(500, f"{type(error).__name__}: see the aggregator's log")
 
     async def _page(self, request: web.BaseRequest) -> web.Response:
-        key, status = request.path_qs, 200
-        body = self._cache.get(key)
+        # Only topologies of the fleet are keys: no request fills the cache with others.
+        topology, status = request.query.get("by", ""), 200
+        is_cached = request.path == "/"
+        key = topology if is_cached and topology in map_topologies(self._context.planner) else ""
+        body = self.cache.get(key) if is_cached else None
         if body is None:
-            view = await self._view(request)
+            try:
+                view = await self._view(request)
+            except QueryError as error:
+                status, view = 400, _invalid_view(str(error))
             if view is None:
                 status, view = 404, _missing_view()
             body = document(view, request.path, api_time(rfc3339(self._context.now().wall)), self._static)
-            if request.path == "/":
-                self._cache.store(key, body)
+            if is_cached:
+                self.cache.store(key, body)
         response = web.Response(body=body, status=status, headers=_SECURITY_HEADERS)
         response.content_type, response.charset = "text/html", "utf-8"
         response.headers["Cache-Control"] = "no-store"
@@ -131,24 +136,25 @@ class StatusPages:
         fleet = Fleet(context.planner, context.service(), context.now(), context.remedies, context.catalogue)
         kind, _, rest = request.rel_url.raw_path.removeprefix("/").partition("/")
         name, query = unquote(rest), request.query
+        content: PageContent | None = None
         match kind, name:
             case "", "":
-                return fleet_page(fleet, query.get("by", ""))
+                content = fleet_page(fleet, query.get("by", ""))
             case "incidents", "":
-                return incidents_page(
-                    fleet, query.get("check", ""), query.get("state", ""), _page_number(query.get("page", ""))
-                )
+                content = incidents_page(fleet, *incident_query(query))
             case "incidents", _:
-                return incident_page(fleet, name)
+                content = incident_page(fleet, name)
+            case "nodes", "":
+                content = nodes_page(fleet, node_query(query))
             case "nodes", _ if uid := self._context.planner.state.uid(name):
-                return node_page(fleet, name, await self._timeline(uid, fleet.now.wall))
+                content = node_page(fleet, name, await self._timeline(uid, fleet.now.wall))
             case "checks", _:
-                return check_page(fleet, name)
+                content = check_page(fleet, name)
             case "domains", "":
-                return domains_page(fleet)
+                content = domains_page(fleet)
             case "domains", _:
-                return domain_page(fleet, name)
-        return None
+                content = domain_page(fleet, name)
+        return content
 
     async def _timeline(self, uid: str, now: float) -> Html:
         if not self._context.history:
@@ -180,7 +186,7 @@ class StatusPages:
                     continue
                 changed.clear()
                 # The browser reads the page at once, and must not get the one before the change.
-                self._cache.clear()
+                self.cache.clear()
                 await _write(response, "event: change\ndata:\n\n")
         return response
 
@@ -208,9 +214,9 @@ async def _write(response: web.StreamResponse, text: str) -> None:
         raise ConnectionResetError("the client does not read") from None
 
 
-def _page_number(text: str) -> int:
-    """Return the number of a page of a list; 1 for a text that is none."""
-    return int(text) if _PAGE_NUMBER.fullmatch(text) else 1
+def _invalid_view(error: str) -> PageContent:
+    title = "Not a valid query"
+    return PageContent(title, element("section", element("h1", title), element("p", f"{error}.")))
 
 
 def _missing_view() -> PageContent:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote, urlencode
 
 from nodeguard.model.printable import printable
 
-_VOID = frozenset({"link", "meta"})
+_VOID = frozenset({"input", "link", "meta"})
 
 
 class Html(str):
@@ -62,9 +62,13 @@ def incidents_path(check: str = "", state: str = "", page: int = 1) -> str:
     """Return the path of a page of incidents: of a check, or of a domain's fault class, and in a state. Empty
     for all.
     """
-    query = {"check": check, "state": state, "page": str(page) if page > 1 else ""}
+    return query_path("/incidents", {"check": check, "state": state, "page": str(page) if page > 1 else ""})
+
+
+def query_path(path: str, query: Mapping[str, str]) -> str:
+    """Return a path with a query: its parameters that are not empty."""
     words = urlencode({name: value for name, value in query.items() if value}, quote_via=quote, safe="")
-    return f"/incidents?{words}" if words else "/incidents"
+    return f"{path}?{words}" if words else path
 
 
 def domain_path(domain: str) -> str:

@@ -13,9 +13,9 @@ from nodeguard.aggregator.pages.views import PageContent
 # Seconds after which a browser without scripts reloads a page.
 _RELOAD = 30
 
-_NAVIGATION = (("/", "Fleet"), ("/incidents", "Incidents"), ("/domains", "Domains"))
+_NAVIGATION = (("/", "Fleet"), ("/incidents", "Incidents"), ("/nodes", "Nodes"), ("/domains", "Domains"))
 
-# Style and script only from this server, nothing inline, no other content, no frame, no form.
+# Style, script and forms only from and to this server, nothing inline, no other content, no frame.
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -23,7 +23,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "script-src 'self'",
         "connect-src 'self'",
         "img-src 'self'",
-        "form-action 'none'",
+        "form-action 'self'",
         "frame-ancestors 'none'",
         "base-uri 'none'",
     )
@@ -79,12 +79,27 @@ def document(view: PageContent, path: str, at: str, static: StaticFiles) -> byte
             "header",
             element("span", "nodeguard", class_="brand"),
             element("nav", navigation, aria_label="Pages"),
+            _search(view.search),
             element("p", f"as of {at}", id="live", role="status", data_at=at),
         ),
         element("main", view.content, id="main", tabindex="-1"),
         element("footer", f"nodeguard {__version__}. Read-only: operators act with the nodeguard command."),
     )
     return f"<!DOCTYPE html>\n{_html(head, body)}\n".encode()
+
+
+def _search(text: str) -> Html:
+    """Return the field that finds nodes by name."""
+    field = element(
+        "input",
+        type="search",
+        name="q",
+        value=text,
+        maxlength="253",
+        placeholder="find a node",
+        aria_label="Name",
+    )
+    return element("form", field, action="/nodes", method="get", role="search")
 
 
 def _html(head: Html, body: Html) -> Html:

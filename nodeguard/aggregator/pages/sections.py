@@ -107,3 +107,15 @@ def table(names: Sequence[str], rows: Iterable[Sequence[str]], class_: str = "")
         for row in rows
     )
     return element("table", element("thead", header), element("tbody", body), class_=class_ or False)
+
+
+def pager(shown: slice, total: int, path: Callable[[int], str]) -> Html:
+    """Return which rows are shown, and links to the page before and after; empty if all rows are shown."""
+    first, last = shown.start + 1, min(shown.stop, total)
+    if first == 1 and last == total:
+        return EMPTY
+    page = shown.stop // (shown.stop - shown.start)
+    before = link(path(page - 1), "previous", rel="prev") if page > 1 else EMPTY
+    after = link(path(page + 1), "next", rel="next") if last < total else EMPTY
+    rows = f"{first} to {last} of {total}" if first <= last else f"no more than {total}"
+    return element("nav", before, after, f" {rows}", class_="choices", aria_label="Pages of the list")

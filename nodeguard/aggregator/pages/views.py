@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nodeguard.aggregator.pages.fleet_map import map_section
@@ -19,7 +19,9 @@ from nodeguard.aggregator.pages.html import (
     node_path,
 )
 from nodeguard.aggregator.pages.incidents import incident_table
-from nodeguard.aggregator.pages.sections import badge, fields, heading, sections, table
+from nodeguard.aggregator.pages.nodes import node_list
+from nodeguard.aggregator.pages.page_query import NodeQuery
+from nodeguard.aggregator.pages.sections import badge, fields, heading, pager, sections, table
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.domain import describe_domain, domains_named, list_domains
 from nodeguard.fleet_api.fleet_map import fleet_map, natural_order
@@ -30,7 +32,7 @@ from nodeguard.fleet_api.incident import (
     summarize_incident,
     worst_incidents,
 )
-from nodeguard.fleet_api.node import describe_node, known_health
+from nodeguard.fleet_api.node import describe_node, known_health, list_nodes
 from nodeguard.fleet_api.schema.domain import DomainSummary
 from nodeguard.fleet_api.schema.status import IncidentSummary
 from nodeguard.fleet_api.service_state import ServiceState
@@ -64,10 +66,11 @@ class Fleet(NamedTuple):
 
 
 class PageContent(NamedTuple):
-    """The content of a page. title: without HTML, for the window."""
+    """The content of a page. title: without HTML, for the window. search: text of the field for a node."""
 
     title: str
     content: Html
+    search: str = ""
 
 
 def fleet_page(fleet: Fleet, topology: str) -> PageContent:
@@ -135,7 +138,7 @@ def incidents_page(fleet: Fleet, check: str, state: str, page: int = 1) -> PageC
         _state_choices(fleet, check, states),
         _advice([(check, remedy)]) if remedy else EMPTY,
         incident_table(rows, remedies),
-        _pager(shown, total, lambda number: incidents_path(check, state, number)),
+        pager(shown, total, lambda number: incidents_path(check, state, number)),
     )
     return PageContent(title, element("section", *content))
 
@@ -160,18 +163,6 @@ def _state_choices(fleet: Fleet, check: str, states: frozenset[IncidentState]) -
         if counts[item] or item in states
     ]
     return element("nav", *links, class_="choices", aria_label="State of the incidents")
-
-
-def _pager(shown: slice, total: int, path: Callable[[int], str]) -> Html:
-    """Return which rows are shown, and links to the page before and after; empty if all rows are shown."""
-    first, last = shown.start + 1, min(shown.stop, total)
-    if first == 1 and last == total:
-        return EMPTY
-    page = shown.stop // (shown.stop - shown.start)
-    before = link(path(page - 1), "previous", rel="prev") if page > 1 else EMPTY
-    after = link(path(page + 1), "next", rel="next") if last < total else EMPTY
-    rows = f"{first} to {last} of {total}" if first <= last else f"no more than {total}"
-    return element("nav", before, after, f" {rows}", class_="choices", aria_label="Pages of the list")
 
 
 def incident_page(fleet: Fleet, name: str) -> PageContent | None:
@@ -207,6 +198,11 @@ def check_page(fleet: Fleet, name: str) -> PageContent | None:
         ),
     )
     return PageContent(view.title, join(content))
+
+
+def nodes_page(fleet: Fleet, query: NodeQuery) -> PageContent:
+    """Return the list of nodes that a query selects."""
+    return PageContent("Nodes", node_list(list_nodes(fleet.planner, fleet.now).nodes, query), query.name)
 
 
 def node_page(fleet: Fleet, name: str, timeline: Html) -> PageContent | None:

@@ -52,6 +52,7 @@ PAGES = (
     "/checks/gpu-lost",
     "/checks/link",
     "/domains",
+    "/nodes?health=fatal",
     "/domains/fabric/p0/r2",
     "/nodes/none",
 )
@@ -173,13 +174,13 @@ async def test_the_keyboard_reaches_faults_before_healthy_nodes(tab: Tab, faulty
         await tab.open(f"{url}/")
         await tab.shows("document.getElementById('live').innerText.startsWith('live')")
         stops = []
-        for _ in range(40):
+        for _ in range(48):
             await tab.press(*TAB)
             stops.append(await tab.evaluate("document.activeElement.getAttribute('href')"))
             if len(stops) == 1:
                 # The focus is visible.
                 assert await tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-        assert stops[:5] == ["#main", "/", "/incidents", "/domains", "/incidents"]
+        assert stops[:7] == ["#main", "/", "/incidents", "/nodes", "/domains", None, "/incidents"]
         chosen = stops.index("/?by=power#map")
         assert f"/nodes/{gpu_name(66)}" in stops[:chosen]
         on_map = stops[chosen:]
@@ -200,6 +201,17 @@ async def test_7500_nodes_with_40_faults_fit_on_one_screen(tab: Tab) -> None:
             await tab.open(f"{url}/?by={topology}")
             await tab.shows("document.getElementById('live').innerText.startsWith('live')")
             assert await tab.evaluate("document.documentElement.scrollHeight") <= 900
+
+
+@pytest.mark.parametrize("scripts", [False, True])
+async def test_a_node_is_found_by_a_part_of_its_name(tab: Tab, faulty: Fleet, scripts: bool) -> None:
+    await tab.view(1280, scripts=scripts)
+    async with served(faulty, tab) as url:
+        await tab.open(f"{url}/")
+        await tab.evaluate("document.querySelector('header input').value = '0100'")
+        await tab.evaluate("document.querySelector('header form').requestSubmit()")
+        await tab.shows("document.querySelector('h1')?.innerText.startsWith(\"1 node with '0100'\")")
+        assert await tab.evaluate("document.querySelector('header input').value") == "0100"
 
 
 async def test_cells_are_large_enough_for_a_finger(tab: Tab, faulty: Fleet) -> None:

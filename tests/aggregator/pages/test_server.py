@@ -53,11 +53,20 @@ def fleet() -> Fleet:
         ("/", 200, "40 nodes: 1 fatal"),
         ("/?by=power", 200, "/domains/power/row0"),
         ("/nodes/gpu-h100-0003", 200, "quarantined: gpu-lost"),
+        ("/nodes", 200, "40 nodes"),
+        ("/nodes?q=0003", 200, "1 node with &#x27;0003&#x27; in the name"),
+        ("/nodes?q=&health=fatal&mark=any&page=1", 200, "/nodes/gpu-h100-0003"),
+        ("/nodes?health=broken", 400, "use one of fatal, suspect, warning, unknown, ok"),
+        ("/nodes?mark=x", 400, "is not valid for mark: use one of any, quarantine"),
+        ("/nodes?page=0", 400, "use a number from 1 to 9999"),
+        (f"/nodes?q={'x' * 254}", 400, "q has 254 characters: use at most 253"),
+        ("/nodes?name=x", 400, "is not a filter of this page: use q, health, mark, page"),
+        ("/incidents?state=broken", 400, "is not valid for state: use one of open, pending"),
         ("/nodes/none", 404, "Not found"),
         ("/incidents", 200, "gpu-lost"),
         ("/incidents?state=marked&check=gpu-lost", 200, "gpu-lost"),
         ("/incidents?check=gpu-lost&page=1", 200, "gpu-lost"),
-        ("/incidents?check=gpu-lost&page=-1", 200, "gpu-lost"),
+        ("/incidents?check=gpu-lost&page=-1", 400, "use a number from 1 to 9999"),
         ("/incidents/none", 404, "Not found"),
         ("/checks/gpu-lost", 200, "gpu-lost - "),
         ("/checks/link", 200, "who acts"),
@@ -262,6 +271,19 @@ async def test_an_internal_error_is_logged_and_not_shown(fleet: Fleet, log: LogL
             "ZeroDivisionError: see the aggregator's log\n",
         )
     assert "internal error in the status page" in str(log.lines)
+
+
+async def test_an_invalid_topology_is_no_key_of_the_cache(fleet: Fleet) -> None:
+    [port] = free_ports(1)
+    pages = StatusPages(pages_context(fleet))
+    async with (
+        serve_pages(("127.0.0.1", port), pages),
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+    ):
+        for number in range(20):
+            async with session.get(f"/?by=x{number}&x={number}") as response:
+                assert response.status == 200
+        assert len(pages.cache) <= 1
 
 
 async def test_many_viewers_cost_one_page_in_two_seconds(fleet: Fleet) -> None:

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.aggregator.pages.html import EMPTY
+from nodeguard.aggregator.pages.page_query import NodeQuery
 from nodeguard.aggregator.pages.views import (
     Fleet,
     PageContent,
@@ -21,6 +22,7 @@ from nodeguard.aggregator.pages.views import (
     incident_page,
     incidents_page,
     node_page,
+    nodes_page,
 )
 from nodeguard.fleet_api.service_state import Obstacle
 from nodeguard.fleet_api.status import fleet_status
@@ -220,6 +222,26 @@ def test_incidents_are_in_groups_by_check_with_the_number_in_each_state() -> Non
     assert {"/incidents?check=gpu-lost", "/incidents?check=gpu-lost&state=marked"} <= of_check
 
 
+def test_the_list_of_nodes_is_worst_first_and_has_filters_with_numbers() -> None:
+    page = nodes_page(faulty(), NodeQuery())
+    shown = text(page)
+    assert "320 nodes Health: all 12 fatal 1 suspect 3 warning 1 unknown 303 ok Mark: all" in shown
+    assert "1 to 50 of 320" in shown
+    rows = [path for path in hrefs(page) if path.startswith("/nodes/")]
+    assert rows[:2] == [f"/nodes/{gpu_name(16)}", f"/nodes/{gpu_name(17)}"]
+    assert {"/nodes?health=fatal", "/nodes?mark=quarantine", "/nodes?page=2"} <= links(page)
+
+
+def test_nodes_are_found_by_a_part_of_their_name_and_filters_keep_it() -> None:
+    page = nodes_page(faulty(), NodeQuery("GPU-H100-010", "fatal"))
+    assert [path for path in hrefs(page) if path.startswith("/nodes/")] == [f"/nodes/{gpu_name(100)}"]
+    assert "1 node with 'GPU-H100-010' in the name" in text(page)
+    assert "/nodes?q=GPU-H100-010&mark=quarantine" not in links(page)
+    assert "/nodes?q=GPU-H100-010&health=fatal&mark=quarantine" in links(page)
+    assert page.search == "GPU-H100-010"
+    assert "No node matches." in text(nodes_page(faulty(), NodeQuery("none")))
+
+
 def test_incidents_of_a_check_have_50_on_a_page() -> None:
     fleet = plain_fleet(120)
     for number in range(110):
@@ -243,8 +265,12 @@ def test_the_page_of_an_incident_has_its_reason_and_advice() -> None:
     assert incident_page(fleet, "no-such-incident") is None
 
 
+def hrefs(view: PageContent | None) -> list[str]:
+    return [attributes["href"] or "" for tag, attributes in parsed(view).elements if tag == "a"]
+
+
 def links(view: PageContent | None) -> set[str]:
-    return {attributes["href"] or "" for tag, attributes in parsed(view).elements if tag == "a"}
+    return set(hrefs(view))
 
 
 def row_text(row: Row) -> str:
@@ -331,7 +357,7 @@ def hostile_fleet() -> Nodes:
 
 
 @pytest.mark.parametrize(
-    "page", ["fleet", "incidents", "incident", "check", "node", "unread", "domains", "domain"]
+    "page", ["fleet", "incidents", "incident", "check", "nodes", "node", "unread", "domains", "domain"]
 )
 def test_no_text_from_outside_becomes_html(page: str) -> None:
     fleet = inputs(hostile_fleet())
@@ -341,6 +367,7 @@ def test_no_text_from_outside_becomes_html(page: str) -> None:
         "incidents": lambda: incidents_page(fleet, HOSTILE, HOSTILE),
         "incident": lambda: incident_page(fleet, name),
         "check": lambda: check_page(fleet, HOSTILE),
+        "nodes": lambda: nodes_page(fleet, NodeQuery(HOSTILE)),
         "node": lambda: node_page(fleet, HOSTILE, EMPTY),
         "unread": lambda: node_page(fleet, gpu_name(4), EMPTY),
         "domains": lambda: domains_page(fleet),

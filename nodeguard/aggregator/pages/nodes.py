@@ -1,0 +1,91 @@
+"""The list of nodes as HTML, with filters. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from nodeguard.aggregator.pages.html import Html, element, join, link, node_path, query_path
+from nodeguard.aggregator.pages.page_query import ANY_MARK, NodeQuery
+from nodeguard.aggregator.pages.sections import badge, pager, table
+from nodeguard.fleet_api.fleet_map import SEVERITIES, natural_order
+from nodeguard.fleet_api.schema.node import NodeSummary
+from nodeguard.fleet_api.text.phrases import count_noun, node_notes
+
+# Rows of a page.
+_ROWS = 50
+
+_HEADERS = ("Node", "Health", "Marks", "GPUs", "Pool", "Notes")
+
+
+def node_list(nodes: Iterable[NodeSummary], query: NodeQuery) -> Html:
+    """Return the nodes of a query, worst first, then by name, with the numbers that other filters give."""
+    part = query.name.lower()
+    named = [node for node in nodes if part in node.node.lower()]
+    selected = [node for node in named if _has_health(node, query.health) and _has_mark(node, query.mark)]
+    selected.sort(key=lambda node: (SEVERITIES.index(node.health), natural_order(node.node)))
+    shown = slice((query.page - 1) * _ROWS, query.page * _ROWS)
+    title = count_noun(len(selected), "node") + (f" with '{query.name}' in the name" if query.name else "")
+    return element(
+        "section",
+        element("h1", title),
+        _choices("Health", named, query, "health", SEVERITIES, _has_health),
+        _choices("Mark", named, query, "mark", _marks(named), _has_mark),
+        table(_HEADERS, map(_row, selected[shown]), "list") if selected else element("p", "No node matches."),
+        pager(shown, len(selected), lambda number: _path(query._replace(page=number))),
+    )
+
+
+def _has_health(node: NodeSummary, health: str) -> bool:
+    return not health or node.health == health
+
+
+def _has_mark(node: NodeSummary, mark: str) -> bool:
+    return not mark or mark in node.marks or (mark == ANY_MARK and bool(node.marks))
+
+
+def _marks(nodes: Iterable[NodeSummary]) -> tuple[str, ...]:
+    marks = Counter(mark for node in nodes for mark in node.marks)
+    return (ANY_MARK, *sorted(marks)) if marks else ()
+
+
+def _choices(
+    name: str,
+    nodes: list[NodeSummary],
+    query: NodeQuery,
+    parameter: str,
+    values: Iterable[str],
+    has: Callable[[NodeSummary, str], bool],
+) -> Html:
+    """Return links to the nodes with each value of a filter, with the number of nodes of the same name."""
+    current = getattr(query, parameter)
+    counts = {value: sum(has(node, value) for node in nodes) for value in values}
+    links = [
+        link(
+            _path(query._replace(**{parameter: value}, page=1)),
+            f"{count} {value}",
+            aria_current="true" if value == current else False,
+        )
+        for value, count in counts.items()
+        if count or value == current
+    ]
+    every = link(
+        _path(query._replace(**{parameter: ""}, page=1)), "all", aria_current=False if current else "true"
+    )
+    return element("nav", f"{name}: ", every, *links, class_="choices", aria_label=name)
+
+
+def _path(query: NodeQuery) -> str:
+    page = str(query.page) if query.page > 1 else ""
+    return query_path("/nodes", {"q": query.name, "health": query.health, "mark": query.mark, "page": page})
+
+
+def _row(node: NodeSummary) -> tuple[str, ...]:
+    return (
+        link(node_path(node.node), node.node, class_="name"),
+        badge(node.health.upper(), node.health),
+        join((", ".join(node.marks),)),
+        str(node.gpus),
+        node.pool,
+        node_notes(node),
+    )
