@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from fixtures import bundles, verdicts
 from fixtures.bundles import ROOT, build, bundle_names, bundle_path, scenarios
 from fixtures.verdicts import agreed, expected, verdict_text
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.render.terminal import CHECK, view_lines, wrap_lines
+from nodeguard.cli.render.first_screen import SCREEN_COLUMNS, SCREEN_ROWS, first_screen
+from nodeguard.cli.render.terminal import CHECK, StyledText, view_lines, wrap_lines
 from nodeguard.cli.render.verdict import verdict_view
 from nodeguard.pipeline.signal_registry import AGENT_SOURCE as OWN
 
@@ -27,6 +29,20 @@ def test_a_bundle_has_its_expected_verdict_in_eighty_columns(name: str) -> None:
     for row in wrap_lines(lines, 80):
         printed = "".join(part.text for part in row).rstrip()
         assert len(printed) <= 80 or " " not in printed.strip(), printed
+
+
+@pytest.mark.parametrize("name", bundle_names())
+def test_the_first_screen_of_a_bundle_names_what_it_leaves_out(name: str) -> None:
+    text = verdict_text(bundle_path(name))
+    screen = view_lines(first_screen(text), CHECK)
+    assert len(wrap_lines(screen, SCREEN_COLUMNS)) <= SCREEN_ROWS
+    lines = ["".join(part.text for part in (*line.head, StyledText(line.text))) for line in screen]
+    shown = sum(line.startswith(("FATAL", "SUSPECT", "WARNING")) for line in lines[1:])
+    left_out = re.search(r"(\d+) more findings?", lines[-1])
+    assert shown + (int(left_out[1]) if left_out else 0) == len(text.verdict.findings)
+    assert not text.verdict.findings or any(line.startswith("  see ") for line in lines)
+    if any(finding.is_application_error for finding in text.verdict.informational):
+        assert any(line.startswith("application") for line in lines)
 
 
 def test_each_expected_verdict_belongs_to_a_bundle() -> None:

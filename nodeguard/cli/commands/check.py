@@ -46,15 +46,6 @@ class CheckTask(NamedTuple):
     selection: Selection | None
     sources: tuple[Source, ...]
 
-    def commands(self, site: Site) -> Callable[[Finding], tuple[str, ...]]:
-        """Return the function that gives the commands of a finding's action."""
-        checks = {check.id: check for check in self.catalogue.checks}
-
-        def commands(finding: Finding) -> tuple[str, ...]:
-            return recovery_commands(Recovery.of(finding, finding.check, checks), site)
-
-        return commands
-
     def judgement(self, site: PlatformHints) -> InventoryJudgement:
         """Return the judgement of a node. Raises UsageError for an unknown platform."""
         validate_platform(self.catalogue, site.platform)
@@ -137,7 +128,12 @@ def build_parser() -> ArgumentParser:
     add_machine(parser)
     add_output(parser, "text", "json", "prometheus", names=("-o", "--output", "--format"))
     add("-q", "--quiet", action="store_true", help="print problems only; print nothing if there are none")
-    add("-v", "--verbose", action="store_true", help="also print passed checks and counters")
+    add(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print everything: all findings in full, passed checks and counters",
+    )
     add("--fail-on", choices=("warning", "suspect", "fatal", "never"), default="warning", metavar="HEALTH",
         help="lowest health that gives exit code 1 or 2: warning, suspect, fatal, never "
         "(warning)")  # fmt: skip
@@ -212,9 +208,19 @@ def exit_code(verdict: Verdict, *, strict: bool, fail_on: str = "warning") -> in
     return WARNING if verdict.health != Health.OK and fails else OK
 
 
+def action_commands(catalogue: Catalogue, site: Site) -> Callable[[Finding], tuple[str, ...]]:
+    """Return the function that gives the commands of a finding's action."""
+    checks = {check.id: check for check in catalogue.checks}
+
+    def commands(finding: Finding) -> tuple[str, ...]:
+        return recovery_commands(Recovery.of(finding, finding.check, checks), site)
+
+    return commands
+
+
 def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
     options, verdict = task.options, result.verdict
-    commands = task.commands(result.site)
+    commands = action_commands(task.catalogue, result.site)
     selected = "" if task.selection is None else task.selection.text
     match options.output:
         case "json":
@@ -231,6 +237,7 @@ def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
             if options.quiet and exit_code(verdict, strict=options.strict) == OK:
                 return
             from nodeguard.cli.machine_inventory import inventory_text  # noqa: PLC0415
+            from nodeguard.cli.render.first_screen import first_screen  # noqa: PLC0415
             from nodeguard.cli.render.terminal import CHECK, format_view  # noqa: PLC0415
             from nodeguard.cli.render.verdict import VerdictText, verdict_view  # noqa: PLC0415
             from nodeguard.fleet_api.text.check import meanings  # noqa: PLC0415
@@ -246,5 +253,8 @@ def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
                 selection=selected,
                 commands=commands,
             )
-            view = verdict_view(text, quiet=options.quiet, verbose=options.verbose)
+            if options.verbose:
+                view = verdict_view(text, quiet=options.quiet, verbose=True)
+            else:
+                view = first_screen(text, quiet=options.quiet)
             print_output(format_view(view, CHECK))

@@ -66,14 +66,18 @@ def is_healthy(verdict: Verdict) -> bool:
 
 def _worst(findings: Sequence[Finding]) -> str:
     worst = findings[0]
-    text = f"{worst.title}: {target_text(worst.target, worst.hardware)}."
-    if worst.action not in {Action.NONE, Action.MONITOR}:
-        text = f"{text} {worst.action.sentence}"
+    text = finding_text(worst, target_text(worst.target, worst.hardware))
     if len(findings) == 1:
         return text
     counts = Counter(finding.health for finding in findings)
     order = sorted((health for health in Health if counts[health]), key=lambda health: -health.rank)
     return f"{', '.join(f'{counts[health]} {health.value}' for health in order)}. Worst: {text}"
+
+
+def finding_text(finding: Finding, target: str) -> str:
+    """Return a finding in one line: its title, its target as it is called, and its action."""
+    action = "" if finding.action in {Action.NONE, Action.MONITOR} else f" {finding.action.sentence}"
+    return f"{finding.title}: {target}.{action}"
 
 
 def _applications(verdict: Verdict) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from nodeguard.cli.render.conclusion import (
     ApplicationError,
     application_errors,
     conclusion,
     error_text,
+    finding_text,
     is_healthy,
     no_commands,
     process_text,
@@ -28,11 +31,27 @@ from nodeguard.model.finding import (
     ReadFailure,
     Verdict,
 )
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import Instant
 from nodeguard.model.target import NODE, target_label
 
-_SHOWN = 4
-_EVIDENCE_SHOWN = 3
+
+class Detail(NamedTuple):
+    """How much of a verdict a view shows."""
+
+    findings: int | None
+    """Findings in full, the worst first; None for all."""
+    lines: int | None = None
+    """Further findings, with a line each."""
+    evidence: int = 3
+    """Pieces of evidence of a finding; 0 leaves out its component, hardware and processes, too."""
+    errors: int = 4
+    """Errors of applications with one remedy."""
+    others: int | None = None
+    """Other findings that do not affect the health, and unread data, each."""
+
+
+EVERYTHING = Detail(None)
 
 
 class VerdictText(NamedTuple):
@@ -54,28 +73,56 @@ class VerdictText(NamedTuple):
     commands: Callable[[Finding], tuple[str, ...]] = no_commands
 
 
-def verdict_view(text: VerdictText, *, quiet: bool = False, verbose: bool = False) -> View:
+def verdict_view(
+    text: VerdictText, *, quiet: bool = False, verbose: bool = False, detail: Detail = EVERYTHING
+) -> View:
     """Return the view. quiet: problems only. verbose: passed checks and counters, too."""
     verdict = text.verdict
     about_machine = text.inventory and (verdict.evaluated or verdict.findings) and not quiet
     machine = (Field("machine", text.inventory, "dim"),) if about_machine else ()
     sections = [Section(headline(text), machine)]
     shown: set[tuple[str, ...]] = set()
-    for finding in verdict.findings:
+    in_full = len(verdict.findings) if detail.findings is None else detail.findings
+    for finding in verdict.findings[:in_full]:
         commands = text.commands(finding)
-        sections.append(_finding(finding, text, () if commands in shown else commands))
+        sections.append(_finding(finding, text, () if commands in shown else commands, detail))
         shown.add(commands)
+    sections += map(_line, verdict.findings[in_full:][: detail.lines])
     others: list[Iterable[Field | Note]] = []
     if not quiet:
-        others.append(_informational(verdict, text.instant.wall))
+        others.append(_informational(verdict, text.instant.wall, detail))
     if verbose:
         others += (map(_counter, verdict.counter_totals), map(_passed, verdict.passed))
-    elif not quiet and verdict.evaluated:
-        passed = sum(family.checks for family in verdict.passed)
-        others.append([Note(f"{count_noun(passed, 'check')} passed; -v lists them", "dim")])
-    others.append(map(_unreadable, verdict.read_failures))
+    others.append(map(_unreadable, verdict.read_failures[: detail.others]))
+    if not verbose:
+        others.append(_last(verdict, detail, quiet=quiet))
     sections += [Section(None, rows) for rows in map(tuple, others) if rows]
     return View(tuple(sections))
+
+
+def _last(verdict: Verdict, detail: Detail, *, quiet: bool) -> Iterator[Note]:
+    """Yield the last line: the number of passed checks, and what only -v shows."""
+    omitted = []
+    if detail.findings is not None and detail.lines is not None:
+        omitted.append((len(verdict.findings) - detail.findings - detail.lines, "finding"))
+    if detail.others is not None:
+        notes = 0 if quiet else sum(not finding.is_application_error for finding in verdict.informational)
+        omitted += (
+            (notes - detail.others, "note"),
+            (len(verdict.read_failures) - detail.others, "failed reading"),
+        )
+    listed = ", ".join(
+        f"{count} more {noun}{'s' if count > 1 else ''}" for count, noun in omitted if count > 0
+    )
+    more = ""
+    if detail != EVERYTHING:
+        more = f"{listed or 'more details'}: add -v to see everything"
+    if quiet or not verdict.evaluated:
+        if more:
+            yield Note(more, "dim")
+        return
+    passed = count_noun(sum(family.checks for family in verdict.passed), "check")
+    yield Note(f"{passed} passed; {more or '-v lists them'}", "dim")
 
 
 def headline(text: VerdictText) -> Heading:
@@ -84,20 +131,30 @@ def headline(text: VerdictText) -> Heading:
     return badge_heading(health, health, conclusion(text.hostname, text.verdict, text.reason, text.selection))
 
 
-def _finding(finding: Finding, text: VerdictText, commands: tuple[str, ...]) -> Section:
+def _line(finding: Finding) -> Section:
+    """Return the line of a finding: its title, its target and its action."""
+    text = finding_text(finding, _short(finding.target, finding.hardware))
+    heading = badge_heading(finding.health.value, finding.health.value, text)
+    return Section(replace(heading, text_style=""), form="item")
+
+
+def _finding(finding: Finding, text: VerdictText, commands: tuple[str, ...], detail: Detail) -> Section:
     """Return the section of a finding. commands: of its action, unless an earlier finding has the same."""
     option = f" {text.checks_option}" if text.checks_option else ""
+    processes = map(process_text, finding.evidence if detail.evidence else ())
     texts = FindingTexts(
         title=finding.title,
         since=f"{format_time(finding.since)}, {format_age(text.instant.wall - finding.since)}",
-        evidence=[_evidence(item, text.meanings) for item in finding.evidence[:_EVIDENCE_SHOWN]],
-        omitted=len(finding.evidence) - _EVIDENCE_SHOWN,
-        processes=first_names(filter(None, dict.fromkeys(map(process_text, finding.evidence))), "; "),
+        evidence=[_evidence(item, text.meanings) for item in finding.evidence[: detail.evidence]],
+        omitted=len(finding.evidence) - detail.evidence if detail.evidence else 0,
+        processes=first_names(dict.fromkeys(filter(None, processes)), "; "),
         action=finding.remedy or finding.action.sentence,
         commands=commands,
         see=(Field("see", f"nodeguard explain {finding.check}{option}", "dim"),),
     )
-    return finding_section(finding, texts)
+    return finding_section(
+        finding if detail.evidence else replace(finding, component="", hardware=None), texts
+    )
 
 
 def _evidence(evidence: Evidence, meanings: Mapping[str, str]) -> str:
@@ -113,7 +170,7 @@ def _joined(text: str) -> str:
     return " ".join((first, *(line.removeprefix(prefix).strip() for line in rest)))
 
 
-def _informational(verdict: Verdict, now: float) -> Iterator[Field]:
+def _informational(verdict: Verdict, now: float, detail: Detail) -> Iterator[Field]:
     """Yield what does not affect the node's health: the errors of applications, then the rest."""
     errors: dict[str, list[ApplicationError]] = {}
     others = []
@@ -125,14 +182,13 @@ def _informational(verdict: Verdict, now: float) -> Iterator[Field]:
             others.append(finding)
     for remedy, listed in errors.items():
         listed.sort(key=lambda error: error.evidence.at)
-        for error in listed[-_SHOWN:]:
-            where = "" if error.target == NODE else f"{_short(error)}, "
+        for error in listed[-detail.errors :]:
+            where = "" if error.target == NODE else f"{_short(error.target, error.hardware)}, "
             yield Field("application", f"{where}{error_text(error, now)}")
-        hidden = len(listed) - _SHOWN
+        hidden = len(listed) - detail.errors
         more = f"{hidden} earlier: see -o json. " if hidden > 0 else ""
-        healthy = "The node is healthy. " if is_healthy(verdict) else ""
-        yield Field("", f"{more}{healthy}{remedy}")
-    for finding in others:
+        yield Field("", f"{more}{_cause(verdict, listed)}{remedy}")
+    for finding in others[: detail.others]:
         times = sum(evidence.count for evidence in finding.evidence)
         count = f", {times} times" if times > 1 else ""
         yield Field(
@@ -141,10 +197,27 @@ def _informational(verdict: Verdict, now: float) -> Iterator[Field]:
         )
 
 
-def _short(error: ApplicationError) -> str:
-    """Return the GPU of an error by its index, which programs use; by its address if that is not known."""
-    index = error.hardware.index if error.hardware else None
-    return target_text(error.target) if index is None else f"GPU {index}"
+def _cause(verdict: Verdict, errors: Iterable[ApplicationError]) -> str:
+    """Return whether the node may have caused the errors of applications; empty if a check suspects it."""
+    if is_healthy(verdict):
+        return "The program caused this: the node is healthy. "
+    gpus = {error.target: _short(error.target, error.hardware) for error in errors if error.target != NODE}
+    suspects = {target for finding in verdict.findings for target in (finding.target, *finding.targets)}
+    if (
+        not gpus
+        or not verdict.evaluated
+        or any(
+            target == suspect or suspect.startswith(f"{target}/") for target in gpus for suspect in suspects
+        )
+    ):
+        return ""
+    return f"No check finds a fault of {first_names(gpus.values())}. "
+
+
+def _short(target: str, hardware: Hardware | None) -> str:
+    """Return a GPU by its index, which programs use; by its address if that is not known."""
+    index = hardware.index if hardware else None
+    return target_text(target) if index is None else f"GPU {index}"
 
 
 def _counter(total: CounterTotal) -> Field:

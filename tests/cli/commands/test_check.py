@@ -212,7 +212,7 @@ def test_no_evaluated_check_exits_with_3(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_finding_has_the_commands_of_its_action(capsys: pytest.CaptureFixture[str]) -> None:
     errors = str(bundle_path("ecc-uncorrectable"))
-    main(["check", "--from", errors])
+    main(["check", "-v", "--from", errors])
     how = capsys.readouterr().out.partition("  how       ")[2].splitlines()[:3]
     commands = [
         "nodeguard gpus detach --duration 30m --gpu 0",
@@ -225,8 +225,32 @@ def test_a_finding_has_the_commands_of_its_action(capsys: pytest.CaptureFixture[
     assert output.findings[0].how == tuple(commands)
 
 
+def test_the_first_screen_names_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """tests/test_fixtures.py checks the size of the first screens of all bundles."""
+    errors = str(bundle_path("gpu-misconfigured"))
+    main(["check", "--from", errors])
+    short = capsys.readouterr().out
+    assert "\nWARNING  ECC is off: GPU 0. Reset the GPU.\n" in short
+    assert re.search(r"^\d+ checks passed; \d+ more findings: add -v to see everything$", short, re.MULTILINE)
+    main(["check", "-q", "--from", errors])
+    assert re.search(r"^\d+ more findings: add -v to see everything$", capsys.readouterr().out, re.MULTILINE)
+    main(["check", "-v", "--from", errors])
+    assert re.search(r"^WARNING  ECC is off - GPU 0 ", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_an_error_of_a_program_on_a_healthy_node_is_attributed_to_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(["check", "--from", str(bundle_path("xid-quiet"))])
+    assert "The program caused this: the node is healthy." in capsys.readouterr().out
+    main(["check", "--from", str(bundle_path("driver-hung"))])
+    assert "No check finds a fault of GPU 0." in capsys.readouterr().out
+    main(["check", "--from", str(bundle_path("gpu-programs-die"))])
+    assert "No check finds a fault" not in capsys.readouterr().out
+
+
 def test_the_same_commands_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["check", "--from", str(bundle_path("nvlink-troubles"))])
+    main(["check", "-v", "--from", str(bundle_path("nvlink-troubles"))])
     printed = capsys.readouterr().out
     assert printed.count("NVLink down - ") == 2
     assert len(re.findall(r"nvidia-smi --gpu-reset$", printed, re.MULTILINE)) == 1
@@ -341,7 +365,7 @@ def test_a_site_check_fires_and_a_disabled_one_does_not(
 def test_what_fired_a_check_is_shown_first(
     bundle: str, check: str, seen: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["check", "--from", str(bundle_path(bundle))])
+    main(["check", "-v", "--from", str(bundle_path(bundle))])
     shown = [block for block in capsys.readouterr().out.split("\n\n") if f"explain {check}\n" in f"{block}\n"]
     first = next(line for line in shown[0].splitlines() if line.startswith("  evidence "))
     assert first.removeprefix("  evidence  ").startswith(seen)

@@ -1,0 +1,33 @@
+"""The view of nodeguard check for the first screen of a terminal. Pure."""
+
+from __future__ import annotations
+
+from nodeguard.cli.render.terminal import CHECK, view_lines, wrap_lines
+from nodeguard.cli.render.verdict import EVERYTHING, Detail, VerdictText, verdict_view
+from nodeguard.fleet_api.view import View
+
+# The size of a terminal that was never resized, and of the output without one.
+SCREEN_ROWS, SCREEN_COLUMNS = 24, 80
+
+# From much to little: the worst findings in full, then the errors of applications, then the rest.
+_DETAILS = (
+    EVERYTHING,
+    *(
+        Detail(findings, lines=9, evidence=evidence, errors=errors, others=others)
+        for findings in (3, 2, 1)
+        for evidence, errors, others in ((3, 4, 4), (2, 2, 3), (1, 2, 1))
+    ),
+    *(Detail(1, lines, evidence=0, errors=1, others=0) for lines in (9, 7, 5, 3, 2, 1, 0)),
+)
+
+
+def first_screen(text: VerdictText, *, quiet: bool = False) -> View:
+    """Return the view with the most details that fits the first screen.
+
+    Its last line names the option that shows everything. quiet: problems only.
+    """
+    for detail in _DETAILS:
+        view = verdict_view(text, quiet=quiet, detail=detail)
+        if len(wrap_lines(view_lines(view, CHECK), SCREEN_COLUMNS)) <= SCREEN_ROWS:
+            break
+    return view
