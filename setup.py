@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
+from types import ModuleType
 from typing import ClassVar
 
 from setuptools import Command, find_packages, setup
@@ -57,6 +58,10 @@ def printed_files() -> Iterator[tuple[str, list[str]]]:
     if "bdist_wheel" not in sys.argv:
         return
     sys.path.insert(0, str(ROOT))
+    # The scripts name the checks, and a source tree has them outside of the package until it is installed.
+    checks = ModuleType("nodeguard.checks")
+    checks.__path__ = [str(ROOT / "checks")]
+    sys.modules["nodeguard.checks"] = checks
     from nodeguard.cli.main import main
 
     for target, arguments in PRINTED.items():
