@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from email import message_from_bytes
@@ -23,11 +24,18 @@ YAML = {
 
 
 def build(source: Path, kind: str, target: Path) -> Path:
-    """Build a wheel or sdist of a source tree with the tools that are installed here."""
+    """Build a wheel or sdist of a source tree with the tools that are installed here.
+
+    Without `site`, which would find the package of this clone, as no build of a user does.
+    """
     target.mkdir()
-    code = f"import sys; from setuptools import build_meta; print(build_meta.build_{kind}(sys.argv[1]))"
+    code = (
+        "import sys; sys.path.append(sys.argv[2]); from setuptools import build_meta; "
+        f"print(build_meta.build_{kind}(sys.argv[1]))"
+    )
+    installed = sysconfig.get_paths()["purelib"]
     made = subprocess.run(
-        [sys.executable, "-W", "error::SyntaxWarning", "-c", code, str(target)],
+        [sys.executable, "-S", "-W", "error::SyntaxWarning", "-c", code, str(target), installed],
         cwd=source,
         check=True,
         capture_output=True,
