@@ -54,10 +54,10 @@ class SimpleDiagnosis(Diagnosis):
             parts = (at for (other, path), at in clocks.items() if other == name and is_within(path, domain))
             self._clocks[key] = min([now, *parts])
             if now - self._clocks[key] >= self.rule.grace_period:
-                self._domains.begin(candidate, now)
+                self.domains.begin(candidate, now)
         self.voting.changed_checks.clear()
         self.voting.new_onsets.clear()
-        self._domains.clear_recovered(now)
+        self.domains.clear_recovered(now)
         self._due = now + (_SOON if self._clocks else _LATER)
         return before != self.degraded_domains
 

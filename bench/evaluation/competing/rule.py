@@ -58,7 +58,7 @@ class CompetingDiagnosis(Diagnosis):
 
     def __init__(self, rule: DiagnosisPolicy, evidence: FleetEvidence) -> None:
         super().__init__(rule, evidence)
-        self._competing = CompetingCandidates(self.voting, self._domains)
+        self._competing = CompetingCandidates(self.voting, self.domains)
         self._candidates = self._competing
         self._doubting = CompetingChecks(self.voting, self._recurrence, evidence)
         self.checks = self._doubting
@@ -86,7 +86,7 @@ class CompetingDiagnosis(Diagnosis):
         ]
         if not degraded:
             return set()
-        inside = self._domains.explained(fault_class)
+        inside = self.domains.explained(fault_class)
         times = [
             (item.began - _AT_ONCE, item.began + max(item.within + _AT_ONCE, votes.longest_window))
             for item in degraded

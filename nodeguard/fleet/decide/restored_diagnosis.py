@@ -138,7 +138,7 @@ class RestoredDiagnosis:
         if incident.domain:
             classes = incident.diagnosis.fault_classes if incident.diagnosis is not None else ()
             self._ended[incident.domain] = max(ended, self._ended.get(incident.domain, ended))
-            diagnosis.restore_domain_end(
+            diagnosis.domains.record_end(
                 incident.domain, classes or (incident.cause,), at, incident.occurrences
             )
         elif incident.target.startswith(JOB):
@@ -148,7 +148,7 @@ class RestoredDiagnosis:
             confined_at = inf
             if incident.confinement is not None:
                 confined_at = _mono(incident.confinement.since + CLOCK_TOLERANCE, now)
-            diagnosis.restore_suppression_end(
+            diagnosis.checks.record_end(
                 incident.cause, at, incident.occurrences, incident.component, confined_at
             )
 

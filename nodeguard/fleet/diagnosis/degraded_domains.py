@@ -40,8 +40,11 @@ class DegradedDomains:
             restored.domain, replace(self._with_present_classes(restored), size=size, restored=True)
         )
 
-    def restore_end(self, domain: str, fault_classes: Iterable[str], at: float) -> None:
-        """Restore the end of a diagnosis from before this start: earlier votes do not count."""
+    def record_end(self, domain: str, fault_classes: Iterable[str], at: float, times: int) -> None:
+        """Record that a domain was degraded until a time, also before this start: earlier votes in it do not
+        count. times: number of recent diagnoses.
+        """
+        self._recurrence.record_end(domain, times, at)
         for name in fault_classes:
             if name in self._votes.votes_by_class:
                 self._votes.votes_by_class[name].end(domain, at)
@@ -153,9 +156,8 @@ class DegradedDomains:
         degraded = self.degraded.pop(domain, None)
         self._recovery.forget(domain)
         if degraded is not None:
-            self._recurrence.record_end(domain, now)
-            for fault_class in degraded.fault_classes:
-                self._votes.votes_by_class[fault_class].end(domain, now)
+            times = self._recurrence.times(domain, now) + 1
+            self.record_end(domain, degraded.fault_classes, now, times)
         return degraded
 
     def clear_recovered(self, now: float) -> list[DegradedDomain]:

@@ -34,7 +34,8 @@ _PART = 0.1
 
 class Diagnosis:
     """The degraded domains, suppressed checks and bad starts of jobs of a fleet, and the votes for them.
-    evidence: answers questions about nodes. degraded_domains, suppressed_checks: by domain and by check.
+    evidence: answers questions about nodes. domains, checks, jobs: the three kinds of diagnoses.
+    degraded_domains, suppressed_checks: by domain and by check.
     members: the nodes that may vote, with their domains.
     """
 
@@ -42,12 +43,12 @@ class Diagnosis:
         recurrence = self._recurrence = Recurrence(rule)
         self.rule = rule
         self.voting = VoteIndex(rule)
-        self._domains = DegradedDomains(self.voting, recurrence, evidence)
-        self._candidates = SettlingCandidates(self.voting, self._domains)
+        self.domains = DegradedDomains(self.voting, recurrence, evidence)
+        self._candidates = SettlingCandidates(self.voting, self.domains)
         self.checks = SuppressedChecks(self.voting, recurrence, evidence)
         self.jobs = JobStarts(self.voting, evidence)
         self.members = self.voting.members
-        self.degraded_domains: Mapping[str, DegradedDomain] = self._domains.degraded
+        self.degraded_domains: Mapping[str, DegradedDomain] = self.domains.degraded
         self.suppressed_checks: Mapping[str, SuppressedCheck] = self.checks.suppressed
         self._evaluated: float | None = None
         # The domains that nodes with others now had at the latest evaluation, by uid.
@@ -107,7 +108,7 @@ class Diagnosis:
         """Set another rule: the latest onsets vote by it. Degraded domains and suppressed checks stay."""
         self.rule = self._recurrence.rule = rule
         self.voting.set_rule(rule)
-        self._domains.use_present_classes()
+        self.domains.use_present_classes()
         for at, uid, check in self.voting.onsets():
             if self.checks.suppression(check, uid) is None:
                 self.voting.vote(uid, check, self.voting.topologies_of(check), at)
@@ -115,32 +116,13 @@ class Diagnosis:
 
     def restore_domain(self, restored: DegradedDomain) -> None:
         """Restore a domain that was degraded before this start, without its votes."""
-        self._recurrence.restore(restored.domain, restored.times - 1, restored.began)
-        self._domains.restore(restored)
+        self._recurrence.record_end(restored.domain, restored.times - 1, restored.began)
+        self.domains.restore(restored)
 
     def restore_suppression(self, restored: SuppressedCheck) -> None:
         """Restore a check that was suppressed before this start, without its nodes."""
-        self._recurrence.restore(restored.check, restored.times - 1, restored.began)
+        self._recurrence.record_end(restored.check, restored.times - 1, restored.began)
         self.checks.restore(restored)
-
-    def restore_domain_end(
-        self, domain: str, fault_classes: Iterable[str], at: float, times: int = 1
-    ) -> None:
-        """Restore that a domain was degraded before this start until a time, as recovered or cleared by an
-        operator: earlier votes in it do not count. times: number of recent diagnoses.
-        """
-        self._recurrence.restore(domain, times, at)
-        self._domains.restore_end(domain, fault_classes, at)
-
-    def restore_suppression_end(
-        self, check: str, at: float, times: int = 1, domain: str = "", until: float = inf
-    ) -> None:
-        """Restore that a check was suppressed before this start until a time, on the nodes of a domain, empty
-        for all: earlier onsets do not count there. times: number of recent suppressions. until: the time of
-        its confinement: later onsets count.
-        """
-        self._recurrence.restore(check, times, at)
-        self.checks.restore_end(check, min(at, until), domain)
 
     def clear(self, cause: str, now: float) -> None:
         """Clear a domain, a check, or the bad start of a job (`job/NAME`) on an operator's request."""
@@ -178,7 +160,7 @@ class Diagnosis:
         self.voting.changed_checks.clear()
         self.voting.new_onsets.clear()
         self._diagnose(candidates, suppressed, now)
-        for recovered in self._domains.clear_recovered(now):
+        for recovered in self.domains.clear_recovered(now):
             self._candidates.forget(recovered)
         self.checks.clear_recovered(now)
         self.checks.update_retractions()
@@ -189,13 +171,13 @@ class Diagnosis:
 
     def _follow_moves(self, now: float) -> None:
         """Follow the nodes that have other domains since the latest evaluation."""
-        self._domains.follow_moves(self._moves, now)
+        self.domains.follow_moves(self._moves, now)
         self.checks.follow_moves(self._moves)
         self._moves.clear()
 
     def _explained(self, fault_class: str) -> set[str]:
         """Return the nodes of which a degraded domain or the start of a job explains the votes."""
-        return self._domains.explained(fault_class).union(self.jobs.explained(fault_class))
+        return self.domains.explained(fault_class).union(self.jobs.explained(fault_class))
 
     def _diagnose(self, candidates: Collection[Candidate], suppressed: Set[str], now: float) -> None:
         """Suppress the checks that have been suspected for long enough, then begin the diagnosis of settled
@@ -219,7 +201,7 @@ class Diagnosis:
         self._candidates.drop(candidate)
         version = self._version_of(candidate, now)
         if not version:
-            self._domains.begin(candidate, now)
+            self.domains.begin(candidate, now)
             return set()
         suppressed = set[str]()
         for check in checks:
@@ -246,7 +228,7 @@ class Diagnosis:
 
     def _clear_domain(self, domain: str, now: float) -> None:
         """Clear a domain, if it is degraded."""
-        degraded = self._domains.clear(domain, now)
+        degraded = self.domains.clear(domain, now)
         if degraded is not None:
             self._candidates.forget(degraded)
 

@@ -157,14 +157,8 @@ class Recurrence:
         self.rule = rule
         self._ended: dict[str, tuple[int, float]] = {}
 
-    def record_end(self, name: str, now: float) -> None:
-        """Record the end of a diagnosis. now: seconds of a clock that never jumps."""
-        self._ended[name] = (self.times(name, now) + 1, now)
-
-    def restore(self, name: str, times: int, at: float) -> None:
-        """Restore the number of past diagnoses from before this start. at: when the last of them ended, or
-        later.
-        """
+    def record_end(self, name: str, times: int, at: float) -> None:
+        """Record the number of recent diagnoses, and when the last of them ended, or later."""
         if times > 0:
             self._ended[name] = (times, at)
 

@@ -116,10 +116,13 @@ class SuppressedChecks:
             nodes = firings.active if scope is None else firings.active & scope
             self._votes.withdraw(check, nodes, self._counts)
 
-    def restore_end(self, check: str, at: float, domain: str) -> None:
-        """Restore that a check was suppressed until a time on the nodes of a domain, empty for all: earlier
-        onsets do not count there.
+    def record_end(self, check: str, at: float, times: int, domain: str, until: float = inf) -> None:
+        """Record that a check was suppressed until a time on the nodes of a domain, empty for all, also from
+        before this start: earlier onsets do not count there. times: number of recent suppressions. until: the
+        time of its confinement: later onsets count.
         """
+        self._recurrence.record_end(check, times, at)
+        at = min(at, until)
         self._votes.end_suppression(check, at, domain, self._counts)
 
     def confine(self, uid: str, check: str, at: float) -> bool:
@@ -289,9 +292,9 @@ class SuppressedChecks:
         if suppressed is None:
             return
         self._remaining.pop(check, None)
-        self._recurrence.record_end(check, now)
-        confined_at = inf if suppressed.confined_at is None else suppressed.confined_at + CLOCK_TOLERANCE
-        self._votes.end_suppression(check, min(now, confined_at), suppressed.domain, self._counts)
+        until = inf if suppressed.confined_at is None else suppressed.confined_at + CLOCK_TOLERANCE
+        times = self._recurrence.times(check, now) + 1
+        self.record_end(check, now, times, suppressed.domain, until)
 
     def clear_recovered(self, now: float) -> None:
         """End the episodes of checks that began to fire on few nodes for long enough. A check that still
