@@ -7,8 +7,9 @@
 # make docs      the reference pages, dashboards and pictures of output, and the documentation as a site in build/site
 # make manifests the manifests of daemonset/ from the Helm chart
 # make fixtures  the synthetic bundles that tests, figures and the demo use
+# make release   wheel, sdist, chart, bill of materials and checksums of the commit, in dist/
 # make bench     figures, each beside a reference measured in the same run
-.PHONY: demo quick test test-cluster test-pods lint bench fixtures docs manifests environment quick-environment test-environment controlplane catalogue clean
+.PHONY: demo quick test test-cluster test-pods lint bench fixtures docs manifests release environment quick-environment test-environment controlplane catalogue clean
 PYTHON ?= python3
 BIN := .venv/bin
 # Bytecode is written: without it, each process of pytest compiles all test modules, half of the time of its collection.
@@ -82,6 +83,10 @@ docs: environment catalogue
 # With the Helm of `make controlplane`, or the installed one.
 manifests: environment
 	$(BIN)/python -m scripts.manifests
+
+# The same bytes for each build of one commit. The workflow of the forge adds images and provenance.
+release: environment
+	$(BIN)/python -m scripts.release
 
 clean:
 	rm -rf .venv build dist *.egg-info checks/compiled.msgpack fixtures/generated

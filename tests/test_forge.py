@@ -27,6 +27,18 @@ def test_the_workflow_runs_targets_of_the_makefile() -> None:
     assert workflow["permissions"] == {"contents": "read"}
 
 
+def test_the_release_of_a_tag_has_its_files_and_rights() -> None:
+    [job] = loaded(ROOT / ".github/workflows/release.yml")["jobs"].values()
+    assert job["permissions"] == {"contents": "write", "id-token": "write", "attestations": "write"}
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert commands[:2] == ["make release", '.venv/bin/python -m scripts.version "$GITHUB_REF_NAME"']
+    text = (ROOT / ".github/workflows/release.yml").read_text()
+    for part in re.findall(r"for part in (.*?);", text)[0].split():
+        assert (ROOT / f"Containerfile.{part}").is_file()
+    # A site names its registry in a variable of the repository.
+    assert not re.search(r"(?:ghcr|docker|quay)\.io", text)
+
+
 def test_the_cache_of_the_workflow_depends_on_files_that_exist() -> None:
     [patterns] = re.findall(r"hashFiles\((.*?)\)", (ROOT / ".github/workflows/checks.yml").read_text())
     assert all(any(ROOT.glob(pattern)) for pattern in re.findall(r"'(.*?)'", patterns))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,22 @@ def bill(name: str, packages: Path, status: Path, release: Path = OS_RELEASE) ->
     name: of the image. packages: directory of the installed Python distributions. status: the database of
     dpkg, with the packages of the base. release: os-release(5) of the base.
     """
-    python = [_distribution(found) for found in distributions(path=[str(packages)])]
+    python = [distribution_component(found) for found in distributions(path=[str(packages)])]
     (version,) = [component["version"] for component in python if component["name"] == PRODUCT]
     interpreter = _component("cpython", platform.python_version(), "generic", "PSF-2.0") | {
         "type": "platform"
     }
-    components = [interpreter, *python, *_debian(status, release)]
+    image = {"type": "container", "name": name, "version": version, "bom-ref": name}
+    return document(image, [interpreter, *python, *_debian(status, release)])
+
+
+def document(product: Component, components: Iterable[Component]) -> Component:
+    """Return a document that describes a product by its components."""
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
-        "metadata": {"component": {"type": "container", "name": name, "version": version, "bom-ref": name}},
+        "metadata": {"component": product},
         "components": sorted(components, key=lambda component: str(component["purl"])),
     }
 
@@ -62,7 +67,8 @@ def _component(
     return component
 
 
-def _distribution(distribution: Distribution) -> Component:
+def distribution_component(distribution: Distribution) -> Component:
+    """Return the component of an installed Python distribution."""
     metadata = distribution.metadata
     classifiers = [
         text.rpartition(" :: ")[2]
