@@ -188,6 +188,7 @@ def test_the_commands_of_the_agents_page_answer(reader: Reader) -> None:
     with node(reader):
         outputs = reader.follow(AGENT, "Status")
         assert " is healthy." in outputs["nodeguard status --agent"]
+        assert "\nnvml: read " in outputs["nodeguard status --agent --values"]
         assert outputs["nodeguard gpus status"] == "detached    none: the agent reads all GPUs\n"
         clear = "nodeguard clear gpu-lost gpu/0000:3b:00"
         cleared = reader.follow(AGENT, "Clear a finding", names=GPU, codes={clear: (3,)})
