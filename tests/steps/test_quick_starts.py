@@ -32,15 +32,16 @@ def test_the_page_of_one_machine_runs_as_printed(reader: Reader) -> None:
     codes = dict.fromkeys(
         (
             *("nodeguard check", "nodeguard check --duration 30s", "nodeguard check -o json"),
-            *("nodeguard check --quiet", "nodeguard check --fail-on suspect"),
+            *("nodeguard check --quiet", "nodeguard check --fail-on suspect", "nodeguard check -v"),
         ),
         ANY,
     )
     reader.follow("README.md", "Quick start: Slurm and bare metal")
     outputs = reader.follow(ONE, codes={**codes, "nodeguard check --from fixtures/gpu-off-bus": (2,)})
     assert json.loads(outputs["nodeguard check -o json"])["version"] == 1
-    last = outputs["nodeguard check"].splitlines()[-1]
-    assert re.fullmatch(r"\d+ checks passed; -v lists them", last)
+    last = joined(outputs["nodeguard check"].split("\n\n")[-1]).strip()
+    assert re.fullmatch(r"\d+ checks passed; (-v lists them|.*: add -v to see everything)", last)
+    assert re.search(r"^passed  ", outputs["nodeguard check -v"], re.MULTILINE)
     assert re.match(r"((WARNING|SUSPECT|FATAL|UNKNOWN)  |$)", outputs["nodeguard check --quiet"])
     for command in ("nodeguard check --duration 30s", "nodeguard check --fail-on suspect"):
         assert re.match(r"(OK|WARNING|SUSPECT|FATAL|UNKNOWN)  ", outputs[command])
