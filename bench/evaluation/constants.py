@@ -105,9 +105,6 @@ POLICY: Mapping[str, Scale] = {
     "share": _of_classes("share", 1.0),
     "daily_rate": _of_classes("daily_rate"),
     "topologies.share": _of_topologies("share"),
-    "topologies.child_share": _of_topologies("child"),
-    "topologies.child_votes": _of_topologies("votes"),
-    "topologies.max_child_share": _of_topologies("max_child_share"),
 }
 """Of a policy, by name; those of fault classes are changed in all classes at once."""
 
@@ -115,7 +112,7 @@ _PACKAGE = "nodeguard.fleet.diagnosis"
 
 MODULES: Mapping[str, tuple[str, ...]] = {
     "candidates": (
-        "_MIN_OTHERS",
+        "_CLEARLY_LIKELIER",
         "_PAUSE",
         "_IN_TURN_CHANCE",
         "_MIN_VOTER_SHARE",
@@ -124,7 +121,8 @@ MODULES: Mapping[str, tuple[str, ...]] = {
         "_MIN_SIGNIFICANCE",
         "_NEW_SECONDS",
     ),
-    "chosen_candidates": ("_DOMAIN_FAILS", "_WRONG_LABEL", "_CLEARLY_LIKELIER"),
+    "chosen_candidates": ("_CLEARLY_LIKELIER",),
+    "likelihood": ("DOMAIN_FAILS", "WRONG_LABEL"),
     "degraded_domains": ("_MOST",),
     "diagnosis": ("_LATER", "_PART"),
     "job_starts": ("_BEFORE", "_AFTER", "_TOLERANCE", "_SPREAD", "_OTHERS", "_READ_WITHIN"),
@@ -137,7 +135,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "suspected_checks": ("_OF_ONE", "_SHARE_OF_ONE", "_MANY", "_STRAY_CHANCE", "_MISPLACED", "_CAUSES"),
     "vote_collector": ("VOTE_INTERVAL", "_ESTABLISHED", "_OLD"),
     "vote_index": ("_FAULT_RATE", "_WARNING_RATE"),
-    "votes": ("_SMALL", "_SMALL_PART"),
+    "votes": ("_SMALL_PART",),
 }
 """Of modules of the diagnosis."""
 

@@ -101,7 +101,7 @@ class SimpleDiagnosis(Diagnosis):
     def _is_spread(self, votes: FaultVotes, candidate: Candidate) -> bool:
         """Return whether half of the children of a candidate, or both of two, have part of the votes."""
         children = self.members.children(candidate.domain)
-        least = votes.vote_rules[self.members.topology_of(candidate.domain)].child
+        least = votes.vote_rules[self.members.topology_of(candidate.domain)].share / 2
         counts = [len(self.members.nodes(child) & candidate.voters.keys()) for child in children]
         sizes = map(self.members.size, children)
         having = sum(count >= max(1.0, least * size) for count, size in zip(counts, sizes, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import log
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from nodeguard.model.amounts import CheckPatterns, Count, Duration, Share, Window
 from nodeguard.model.finding import Action
@@ -25,21 +25,13 @@ NodeShare = Annotated[float, Meta(gt=0.0, le=1.0)]
 
 
 class VoteTopology(Struct, frozen=True, forbid_unknown_fields=True):
-    """A topology in which a fault class votes, and when a parent domain is preferred to its children.
-
-    share: minimum share of the parent's nodes that vote. child, votes: most of the children
-    need at least this share and this number of voting nodes; in files `child_share` and `child_votes`.
-    max_child_share: maximum share of the parent's votes that one child may have.
-    """
+    """A topology in which a fault class votes. share: minimum share of a parent's nodes that vote."""
 
     topology: (
         Literal["fabric", "nvlink", "rack", "power", "zone"]
         | Literal["catalogue", "agent", "driver", "vbios", "firmware", "kernel"]
     )
     share: NodeShare = 0.08
-    child: NodeShare = field(name="child_share", default=0.04)
-    votes: Annotated[int, Meta(ge=1, le=1_000)] = field(name="child_votes", default=1)
-    max_child_share: NodeShare = 0.6
 
 
 _Guide = Annotated[str, Meta(min_length=1, max_length=300)]

@@ -58,11 +58,11 @@ def test_fields_have_defaults(tmp_path: Path) -> None:
 
 
 def test_every_field_is_read(tmp_path: Path) -> None:
-    topologies = "[{topology: power, share: 0.3, child_share: 0.15, child_votes: 2, max_child_share: 1.0}]"
+    topologies = "[{topology: power, share: 0.3}]"
     flags = {"daily_rate": "0.5", "weak": "true", "lasting": "true", "job_start_checks": '["fan-slow"]'}
     [fault_class] = load(tmp_path, row(topologies=topologies, **flags))
     assert fault_class.job_start_checks == ("fan-slow",)
-    assert fault_class.topologies == (VoteTopology("power", 0.3, 0.15, 2, 1.0),)
+    assert fault_class.topologies == (VoteTopology("power", 0.3),)
     assert (fault_class.daily_rate, fault_class.weak, fault_class.lasting) == (0.5, True, True)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from nodeguard.fleet.diagnosis import candidates, chosen_candidates, suspected_checks
+from nodeguard.fleet.diagnosis import candidates, chosen_candidates, likelihood, suspected_checks
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.diagnosis import DiagnosisPolicy, FaultClass
 from tests.docs.pages import text
@@ -139,12 +139,13 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"`suppression.significance` | {exponent(suppression.significance)}",
         f"`suppression.windows` | {durations(*suppression.windows)}",
         f"`suppression.confirmedShare` | {suppression.confirmed_share:.0%}",
-        f"other nodes of a parent | {candidates._MIN_OTHERS}",
+        f"a whole parent | {candidates._CLEARLY_LIKELIER:g} times",
         f"several domains at once | {suspected_checks._MANY}",
         f"largest domain | {candidates.MAX_FLEET_SHARE:.0%} of the fleet",
         f"parts that fail in turn | {format_duration(candidates._PAUSE)}, {candidates._IN_TURN_CHANCE:.0%}",
-        f"probability that a domain fails | {chosen_candidates._DOMAIN_FAILS:g}",
-        f"clearly likelier | {chosen_candidates._CLEARLY_LIKELIER:g} times",
+        f"probability that a domain fails | {likelihood.DOMAIN_FAILS:g}",
+        f"probability of a wrong label | {likelihood.WRONG_LABEL:.0%}",
+        f"another topology | {chosen_candidates._CLEARLY_LIKELIER:g} times",
         f"a new version | {format_duration(candidates._NEW_SECONDS)}",
     ):
         assert any(line.startswith(f"| {row} |") for line in PAGE.splitlines()), row

@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from itertools import pairwise
 from math import lgamma, log
 
+from nodeguard.fleet.diagnosis.likelihood import shared_fault_evidence
 from nodeguard.fleet.diagnosis.results import Candidate, most_children
 from nodeguard.fleet.diagnosis.significance import significance
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import DomainMembers
-from nodeguard.model.diagnosis import VERSION_TOPOLOGIES, VoteTopology
+from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
 
 
 def significant_domains(
@@ -40,9 +41,8 @@ def significant_domains(
     return candidates
 
 
-# A parent is affected if so many of its nodes outside of the affected children vote: fewer are single faults
-# beside those of a child. A second and each further affected child counts as one of them.
-_MIN_OTHERS = 5
+# A parent is affected if one fault of it makes the votes so many times likelier than faults of its parts.
+_CLEARLY_LIKELIER = 20.0
 
 
 class _AffectedDomains:
@@ -54,6 +54,7 @@ class _AffectedDomains:
         self._now = now
         self._candidates: dict[str, Candidate | None] = {}
         self._is_concentrated: dict[str, bool] = {}
+        self._recent: dict[float, int] = {}  # voters in the fleet, by window
 
     def candidate(self, domain: str) -> Candidate | None:
         """Return the candidate of a domain; None if the domain is not affected as a whole."""
@@ -80,31 +81,40 @@ class _AffectedDomains:
         """Yield the candidate of a domain for each window in which it is affected."""
         votes, members = self._votes, self._members
         is_parent = bool(votes.parts(domain))
-        rule = votes.vote_rules[members.topology_of(domain)]
-        share = rule.share if is_parent else votes.vote_class.share
+        parent_share = votes.vote_rules[members.topology_of(domain)].share
+        share = parent_share if is_parent else votes.vote_class.share
         for window, voters in votes.significant_votes(domain, self._now, share):
-            if is_parent and not self._is_whole(domain, rule, window, voters):
+            if is_parent and not self._is_whole(domain, window, voters):
                 continue
             yield Candidate(votes.vote_class.name, domain, window, voters, members.size(domain))
 
-    def _is_whole(self, domain: str, rule: VoteTopology, window: float, voters: Mapping[str, float]) -> bool:
-        """Return whether most children of a parent domain are affected, or its nodes in the others too."""
-        members = self._members
+    def _is_whole(self, domain: str, window: float, voters: Mapping[str, float]) -> bool:
+        """Return whether most children of a parent domain are affected, or one fault of it makes the votes
+        likelier than faults of its affected children.
+        """
         children = self._votes.parts(domain)
         candidates = [candidate for child in children if (candidate := self.candidate(child)) is not None]
-        affected = [candidate.domain for candidate in candidates]
         if _fail_in_turn(candidates):
             return False
-        if len(affected) >= most_children(len(children)):
+        if len(candidates) >= most_children(len(children)):
             return True
-        others = members.nodes(domain) - set[str]().union(*map(members.nodes, affected))
-        count = len(others & voters.keys())
-        if len(affected) > 1 and len(children) <= 2 * len(affected):
-            is_spread = count >= rule.share * len(others)
-        else:
-            is_spread = count + max(0, len(affected) - 1) >= _MIN_OTHERS
-            is_spread = is_spread and self._votes.is_spread(domain, rule, voters)
-        return is_spread and self._votes.is_significant(count, len(others), window, self._now)
+        chance = self._chance(domain, window, len(voters))
+        parts = (
+            shared_fault_evidence(len(voters.keys() & part.voters.keys()), part.size, chance)
+            for part in candidates
+        )
+        whole = shared_fault_evidence(len(voters), self._members.size(domain), chance)
+        return whole >= max(0.0, sum(parts)) + log(_CLEARLY_LIKELIER)
+
+    def _chance(self, domain: str, window: float, voters: int) -> float:
+        """Return the probability that a node votes within a window without a fault of a domain: by the usual
+        rate, or as the rest of the fleet does now.
+        """
+        if window not in self._recent:
+            self._recent[window] = self._votes.recent(window, self._now)
+        elsewhere = len(self._members) - self._members.size(domain)
+        share = (self._recent[window] - voters) / elsewhere if elsewhere else 0.0
+        return max(share, self._votes.chance(window, self._now))
 
 
 def _fail_in_turn(children: Iterable[Candidate]) -> bool:

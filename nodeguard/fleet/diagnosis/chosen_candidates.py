@@ -11,15 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence, Set
 from math import log
 
+from nodeguard.fleet.diagnosis.likelihood import shared_fault_evidence
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.votes import FaultVotes
-
-# How probable it is that a domain fails. The more probable, the more often several domains are named instead
-# of a domain of another topology in which fewer nodes vote. Assumed.
-_DOMAIN_FAILS = 1e-3
-
-# How probable it is that a node with a vote has the label of another domain. Assumed.
-_WRONG_LABEL = 0.02
 
 # The first topology of a fault class, its likeliest cause, is named unless another is so many times likelier.
 _CLEARLY_LIKELIER = 5.0
@@ -70,20 +64,14 @@ def _likeliest(
     """Return the candidates of the topology that explains the votes best. unexplained: returns how many of
     its votes nothing else explains.
     """
-
-    def evidence(candidate: Candidate) -> float:
-        """Return how much likelier the votes are with this fault than without, as a logarithm."""
-        share, silent = candidate.share, candidate.size - len(candidate.voters)
-        otherwise = max(_WRONG_LABEL, votes.chance(candidate.window, now))
-        gain = unexplained(candidate) * (log(share) - log(otherwise))
-        return gain + (silent * log(1.0 - share) if silent else 0.0) + log(_DOMAIN_FAILS)
-
     by_topology: dict[str, list[Candidate]] = defaultdict(list)
     totals: dict[str, float] = defaultdict(float)
     for candidate in group:
         topology = candidate.domain.partition("/")[0]
         by_topology[topology].append(candidate)
-        totals[topology] += max(0.0, evidence(candidate))
+        chance, counted = votes.chance(candidate.window, now), unexplained(candidate)
+        evidence = shared_fault_evidence(len(candidate.voters), candidate.size, chance, counted)
+        totals[topology] += max(0.0, evidence)
     enough = max(totals.values()) - log(_CLEARLY_LIKELIER)
     return next(
         by_topology[topology]

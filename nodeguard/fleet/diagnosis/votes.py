@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import product
 from math import ceil, inf
 
-from nodeguard.fleet.diagnosis.results import Candidate, VoteTally, most_children
+from nodeguard.fleet.diagnosis.results import Candidate, VoteTally
 from nodeguard.fleet.diagnosis.significance import OnsetRate, fewest_significant, significance
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy, FaultClass, VoteTopology
@@ -185,10 +185,14 @@ class FaultVotes:
 
     def is_concentrated(self, candidate: Candidate, now: float) -> bool:
         """Return whether a domain has more of the fleet's votes than its part of the nodes explains."""
-        since = now - candidate.window
-        recent = sum(1 for at in self._latest.values() if at > since)
+        recent = self.recent(candidate.window, now)
         part = candidate.size / len(self._members)
         return significance(len(candidate.voters), recent, part) >= self._rule.significance_exponent
+
+    def recent(self, window: float, now: float) -> int:
+        """Return the number of nodes in the fleet with a vote within a window."""
+        since = now - window
+        return sum(1 for at in self._latest.values() if at > since)
 
     def is_too_small(self, path: str) -> bool:
         """Return whether a domain has too few nodes to be degraded."""
@@ -274,21 +278,6 @@ class FaultVotes:
     def _chance(self, rate: float, window: float) -> float:
         return min(0.999, self._rule.rate_margin * rate * window)
 
-    def is_spread(self, path: str, rule: VoteTopology, voters: Mapping[str, float]) -> bool:
-        """Return whether the votes in a parent domain are spread over its children."""
-        children = self._members.children(path)
-        if len(children) < 2:
-            return False
-        spread = 0
-        for child in children:
-            nodes = self._members.nodes(child)
-            count = len(nodes & voters.keys())
-            if count > rule.max_child_share * len(voters):
-                return False
-            least = 1 if len(nodes) <= _SMALL else rule.votes
-            spread += count >= max(least, rule.child * len(nodes))
-        return spread >= most_children(len(children))
-
     def _set(self, uid: str, at: float) -> None:
         self._latest.pop(uid, None)
         self._latest[uid] = at  # in order of the latest vote
@@ -312,6 +301,5 @@ class FaultVotes:
 # A child with fewer nodes than this share of the largest one has nodes by wrong labels: assumed.
 _SMALL_PART = 0.2
 
-# Maximum number of remembered onsets of a node; children of so few nodes need only one vote.
+# Maximum number of remembered onsets of a node.
 _ONSETS = 32
-_SMALL = 4
