@@ -11,7 +11,6 @@ from operator import itemgetter
 from pathlib import Path
 
 from nodeguard.catalog.catalogue import load_builtin
-from nodeguard.cli.commands.checks import markdown as check_lines
 from nodeguard.cli.commands.man import ENVIRONMENT, EXIT_CODES
 from nodeguard.cli.parser_tree import Option, ParsedCommand, read_parsers
 from nodeguard.model.check import EventOccurred
@@ -118,7 +117,7 @@ def signals() -> str:
                 signal.unit or ", ".join(map(code, signal.fields)),
                 signal.description,
                 ", ".join(
-                    f"[{check}](checks.md#{check})" for check in sorted(set(users.get(signal.name, ())))
+                    f"[{check}](checks/{check}.md)" for check in sorted(set(users.get(signal.name, ())))
                 ),
             )
             for signal in group
@@ -193,8 +192,3 @@ def decisions() -> str:
     text = "Context, choice and consequence of each decision, in half a page. Some numbers were never used."
     sections = [line for area in AREAS for line in ("", f"## {area}", "", *links[area])]
     return page("Design decisions", text, *sections)
-
-
-def checks() -> str:
-    """All checks with meaning and remedy."""
-    return "\n".join(check_lines(load_builtin(all_signals).checks)) + "\n"

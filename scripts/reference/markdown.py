@@ -15,13 +15,13 @@ def page(title: str, *lines: str) -> str:
     return "\n".join((f"# {title}", "", NOTE, "", *lines)).rstrip() + "\n"
 
 
-def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> Lines:
-    """Yield the lines of a Markdown table, with an empty line after it."""
+def table(header: Iterable[str], rows: Iterable[Iterable[str]], *, has_html: bool = False) -> Lines:
+    """Yield the lines of a Markdown table, with an empty line after it. has_html: cells are escaped."""
     columns = list(header)
     yield f"| {' | '.join(columns)} |"
     yield "|" + "---|" * len(columns)
     for row in rows:
-        yield f"| {' | '.join(cell(text) for text in row)} |"
+        yield f"| {' | '.join(row if has_html else map(cell, row))} |"
     yield ""
 
 
@@ -34,3 +34,8 @@ def cell(text: str) -> str:
 def code(text: str) -> str:
     """Return text as code; empty for no text."""
     return f"`{text}`" if text else ""
+
+
+def escaped(text: str) -> str:
+    """Return plain text as Markdown that shows it unchanged, on one line."""
+    return " ".join(re.sub(r"([*_|])", r"\\\1", text).replace("<", "&lt;").split())

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scripts.reference import chart_values, listings, schemas
+from scripts.reference import chart_values, checks, listings, schemas
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/decisions/index.md": listings.decisions,
     "docs/reference/chart-values.md": chart_values.chart_values,
     "docs/reference/check.schema.json": schemas.check_schema,
-    "docs/reference/checks.md": listings.checks,
     "docs/reference/cli.md": listings.cli,
     "docs/reference/log-events.md": listings.log_events,
     "docs/reference/metrics.md": listings.metrics,
@@ -20,4 +19,5 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/policy.md": schemas.policy,
     "docs/reference/policy.schema.json": schemas.policy_schema,
     "docs/reference/signals.md": listings.signals,
+    **checks.check_pages(),
 }

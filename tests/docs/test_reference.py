@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from nodeguard.aggregator.api.handlers import application
+from nodeguard.catalog.catalogue import load_builtin
+from nodeguard.pipeline.signal_registry import all_signals
 from scripts.reference.pages import PAGES
 from scripts.reference.schemas import RESPONSES
 from tests.paths import ROOT
@@ -30,3 +32,28 @@ def test_openapi_describes_every_route() -> None:
     assert set(yaml.safe_load(PAGES["docs/reference/openapi.yaml"]())["paths"]) == {
         path for _, path in routes
     }
+
+
+def test_each_check_has_a_page_and_the_anchor_of_earlier_links() -> None:
+    catalogue = load_builtin(all_signals)
+    folder = ROOT / "docs" / "reference" / "checks"
+    assert {path.stem for path in folder.iterdir()} == {check.id for check in catalogue.checks}, (
+        "run `make docs`"
+    )
+    index = folder.with_suffix(".md").read_text("utf-8")
+    assert re.findall(r'<a id="(.+?)"', index) == [
+        check.id for check in sorted(catalogue.checks, key=lambda check: check.family)
+    ]
+
+
+def test_a_page_of_a_check_has_what_an_operator_looks_for() -> None:
+    written = PAGES["docs/reference/checks/gpu-lost.md"]()
+    for text in (
+        "**GPU lost.**",
+        "gpu.fell\\_off in this boot",
+        "    systemctl reboot\n",
+        '`nodeguard_finding{check="gpu-lost"}`',
+        "`GPUFaultRebootNode`",
+        "code 79",
+    ):
+        assert text in written

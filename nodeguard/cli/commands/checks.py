@@ -81,10 +81,10 @@ def _by_family(checks: Sequence[Check]) -> Iterator[tuple[str, list[Check]]]:
 
 
 def markdown(checks: Sequence[Check]) -> Iterator[str]:
-    """Yield the lines of docs/reference/checks.md: the meaning and remedy of each check under an anchor."""
+    """Yield the lines of a page with the meaning and remedy of each check under an anchor."""
     yield "# Checks"
     yield ""
-    yield f"{len(checks)} checks. Generated from the catalogue with `nodeguard checks -o markdown`."
+    yield f"{len(checks)} checks. Generated with `nodeguard checks -o markdown`."
     for family, group in _by_family(checks):
         yield from ("", f"## {family}")
         for check in group:
