@@ -36,8 +36,10 @@ class CommonOptions(Struct, frozen=True):
     """The options that the file and the command line have in one form.
 
     state: a directory, empty for none. socket: path of the local socket, empty for none. socket_group: its
-    members may read the status there, empty for none. allow_injection: whether operators may inject faults
-    without an aggregator; with one, its policy decides. aggregator: None without an aggregator.
+    members may read the status there, empty for none. runbook_url_base: what precedes the id of a
+    check in the address of its page, empty for the pages of the project. allow_injection: whether operators
+    may inject faults without an aggregator; with one, its policy decides. aggregator: None without an
+    aggregator.
     """
 
     state: _OptionalText = ""
@@ -47,6 +49,7 @@ class CommonOptions(Struct, frozen=True):
     instance_type: _OptionalText = ""
     socket: _OptionalText = ""
     socket_group: _OptionalText = ""
+    runbook_url_base: _OptionalText = ""
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
     allow_injection: bool = False

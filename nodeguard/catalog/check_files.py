@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
-# The page of checks: the runbook of a finding is its anchor there.
-_REFERENCE = "https://github.com/nodeguard/nodeguard/blob/main/docs/reference/checks.md"
+# The pages of the checks. A site that has its own sets runbook_url_base.
+_PAGES = "https://github.com/nodeguard/nodeguard/blob/main/docs/reference/checks"
 
 _PLACEHOLDER = re.compile(r"\{([^}]*)\}")
 
@@ -100,7 +100,7 @@ def _check(schema: CheckSchema, file: CheckFileSchema, parser: ConditionParser, 
         targets=(target,) if isinstance(target, str) else tuple(dict.fromkeys(target)),
         when=parser.condition(schema.when, (*path, "when")),
         description=schema.description.strip(),
-        runbook=f"{_REFERENCE}#{schema.id}",
+        runbook=f"{_PAGES}/{schema.id}.md",
         hardware=tuple(file.hardware),
     )
     _require_clear(check, document, path)

@@ -11,8 +11,14 @@ from typing import Any
 from nodeguard.agent.control import PATH
 from nodeguard.agent.options import AgentOptions, OptionsFile, read_options_file
 from nodeguard.cli.local_agent import default_socket
-from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT, add_checks, add_site, directory
-from nodeguard.cli.usage import ArgumentParser, UsageError, address, duration
+from nodeguard.cli.options import (
+    AGENT_SOCKET_ENVIRONMENT,
+    add_checks,
+    add_runbook_url_base,
+    add_site,
+    directory,
+)
+from nodeguard.cli.usage import ArgumentParser, UsageError, address, duration, url_base
 from nodeguard.local.logs import FORMATS, LEVELS
 from nodeguard.model.projection import project
 
@@ -49,6 +55,8 @@ def agent_options(args: Namespace) -> AgentOptions:
         "state": str(Path(settings["state"]).absolute()) if settings["state"] else "",
         "checks": tuple(args.checks) or file.checks,
         "spread": args.spread or _parse(duration, file.spread or _SPREAD, args, "spread"),
+        "runbook_url_base": settings["runbook_url_base"]
+        and _parse(url_base, settings["runbook_url_base"], args, "runbook_url_base"),
         "root": args.root or "",
         "socket": settings["socket"] or ("" if args.bundle else default_socket()),
     }
@@ -97,6 +105,7 @@ def build_parser() -> ArgumentParser:
     add("--spread", metavar="TIME", type=duration, help=about)
     add("--once", action="store_true", help="end after one reading of every source")
     add_checks(parser)
+    add_runbook_url_base(parser)
     add_site(parser)
     return parser
 

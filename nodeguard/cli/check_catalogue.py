@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from nodeguard.catalog.catalogue import add_site_checks, load_builtin
 from nodeguard.cli.usage import UsageError, did_you_mean
 from nodeguard.model.catalogue import Catalogue
@@ -21,12 +23,23 @@ from nodeguard.pipeline.signal_registry import all_signals
 STDIN = "-"
 
 
-def load_catalogue(folders: Sequence[str] = ()) -> tuple[Catalogue, dict[str, Signal]]:
+def load_catalogue(
+    folders: Sequence[str] = (), runbook_url_base: str = ""
+) -> tuple[Catalogue, dict[str, Signal]]:
     """Return the catalogue with what some directories add or override, and all signals.
 
-    folders: `-` reads one file from standard input. Raises UsageError where a file is invalid, with a line
-    for each error.
+    folders: `-` reads one file from standard input. runbook_url_base: beginning of the runbook's address of
+    each check, which ends with its id; empty for the pages of the project. Raises UsageError where a file is
+    invalid, with a line for each error.
     """
+    catalogue, signals = _load(folders)
+    if runbook_url_base:
+        checks = [replace(check, runbook=runbook_url_base + check.id) for check in catalogue.checks]
+        catalogue = replace(catalogue, checks=tuple(checks))
+    return catalogue, signals
+
+
+def _load(folders: Sequence[str]) -> tuple[Catalogue, dict[str, Signal]]:
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415 - only site files need YAML
 
     catalogue = load_builtin(all_signals)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nodeguard.cli.streams import print_error
-from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean, duration
+from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean, duration, url_base
 from nodeguard.model.catalogue import Catalogue
 
 if TYPE_CHECKING:
@@ -76,6 +76,12 @@ def add_checks(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--checks", metavar="DIR", type=directory, action="append", default=default, help=about
     )
+
+
+def add_runbook_url_base(parser: ArgumentParser) -> None:
+    """Add --runbook-url-base."""
+    about = "link findings to a site's own pages: URL followed by the id of the check"
+    parser.add_argument("--runbook-url-base", metavar="URL", type=url_base, help=about)
 
 
 def add_family(parser: ArgumentParser) -> None:

@@ -20,6 +20,9 @@ MISSING_EXTRA = (
     "in a clone pip install '.[aggregator]'"
 )
 
+# Characters of an address: far more than any has, far less than a report holds.
+_MAX_URL_BASE = 512
+
 _CHOICE = re.compile(
     r"argument (?P<name>.+?): invalid choice: '(?P<value>.*)' \(choose from (?P<choices>.*)\)"
 )
@@ -106,6 +109,23 @@ def whole_number(smallest: int, largest: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def url_base(text: str) -> str:
+    """Return the beginning of an http or https address, to which a name is added.
+
+    It ends with `/`, or with the `#` or `=` that it already ends with. Raises ArgumentTypeError.
+    """
+    if len(text) > _MAX_URL_BASE:
+        raise argparse.ArgumentTypeError(
+            f"an address of {len(text)} characters is too long: write at most {_MAX_URL_BASE}"
+        )
+    if not re.fullmatch(r"https?://[A-Za-z0-9\[][!-~]*", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no http or https address in ASCII without spaces: "
+            "write it like https://docs.example/checks/"
+        )
+    return text if text.endswith(("/", "#", "=")) else f"{text}/"
 
 
 def address(text: str) -> tuple[str, int]:

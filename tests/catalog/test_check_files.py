@@ -58,7 +58,7 @@ def test_a_check(tmp_path: Path) -> None:
     assert check.when == Compare("a.level", "below", 5)
     assert (check.message, check.remedy) == ("it is {a.level}", "Look at it.")
     assert (check.cleared_by, check.topologies, check.symptom_of, check.hardware) == ((), (), (), ("gpu",))
-    assert check.runbook.endswith("/docs/reference/checks.md#one")
+    assert check.runbook.endswith("/reference/checks/one.md")
 
 
 def test_family_can_apply_to_some_targets_only(tmp_path: Path) -> None:

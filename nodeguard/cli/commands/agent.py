@@ -31,7 +31,9 @@ async def _run(options: AgentOptions) -> int:
         instance_type, name = options.instance_type, options.setting_name("instance_type")
         warn_about_instance_type(catalogue, instance_type, options.platform, name)
 
-    verdict = await run_agent(options, partial(load_catalogue, options.checks), validate)
+    verdict = await run_agent(
+        options, partial(load_catalogue, options.checks, options.runbook_url_base), validate
+    )
     if verdict is None:
         return UNKNOWN
     return exit_code(verdict, strict=False) if options.once else OK

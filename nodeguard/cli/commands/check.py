@@ -17,6 +17,7 @@ from nodeguard.cli.options import (
     add_family,
     add_machine,
     add_output,
+    add_runbook_url_base,
     directory,
     validate_platform,
     warn_about_instance_type,
@@ -71,7 +72,7 @@ def run(options: Namespace) -> int:
 
         print_output(schema())
         return OK
-    catalogue, signals = load_catalogue(options.checks)
+    catalogue, signals = load_catalogue(options.checks, options.runbook_url_base or "")
     selection = parse_selection(catalogue, options.names, options.family)
     task = CheckTask(options, catalogue, signals, selection, all_sources(catalogue.patterns))
     result = _check_machine(task) if options.bundle is None else _check_recording(task)
@@ -125,6 +126,7 @@ def build_parser() -> ArgumentParser:
     )
     add_family(parser)
     add_checks(parser)
+    add_runbook_url_base(parser)
     add_machine(parser)
     add_output(parser, "text", "json", "prometheus", names=("-o", "--output", "--format"))
     add("-q", "--quiet", action="store_true", help="print problems only; print nothing if there are none")

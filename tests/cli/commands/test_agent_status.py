@@ -18,7 +18,11 @@ from nodeguard.cli.render.terminal import format_lines
 from nodeguard.model.signal import Scalar
 from tests.cli.commands.test_agent import fetch, running
 
-_NODE = ("--node", "gpu-1", "--from", str(bundle_path("gpu-retired-pages")))
+_PAGES = "https://docs.example/checks"
+_NODE = (
+    *("--node", "gpu-1", "--from", str(bundle_path("gpu-retired-pages"))),
+    *("--runbook-url-base", _PAGES),
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +61,9 @@ def test_the_status_of_the_agent_as_json(capsys: pytest.CaptureFixture[str]) -> 
     status = json.loads(capsys.readouterr().out)
     assert (status["version"], status["node"]) == (1, "gpu-1")
     assert [gpu["target"] for gpu in status["detached_gpus"]] == [target]
+    assert status["findings"]
+    for finding in status["findings"]:
+        assert finding["runbook"] == f"{_PAGES}/{finding['check']}"
     assert (status["aggregators"], status["unread_sources"]) == ([], [])
     assert main(["gpus", "status"]) == 0
     assert f"detached    GPU {target.removeprefix('gpu/')} until 2" in capsys.readouterr().out

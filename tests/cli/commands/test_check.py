@@ -67,6 +67,20 @@ def test_json_is_of_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert lost.evidence
 
 
+def test_a_finding_links_to_the_sites_own_page(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["check", "--from", LOST, "-o", "json"]
+    runbooks = []
+    for base in ([], ["--runbook-url-base", "https://docs.example/checks"]):
+        main([*command, *base])
+        output = msgspec.json.decode(capsys.readouterr().out, type=CheckOutput)
+        runbooks.append({finding.check: finding.runbook for finding in output.findings}["gpu-lost"])
+    page = "https://github.com/nodeguard/nodeguard/blob/main/docs/reference/checks/gpu-lost.md"
+    assert runbooks == [page, "https://docs.example/checks/gpu-lost"]
+    with pytest.raises(SystemExit, match="3"):
+        main([*command, "--runbook-url-base", "ftp://docs.example"])
+    assert "'ftp://docs.example' is no http or https address" in capsys.readouterr().err
+
+
 def test_the_json_without_evaluated_checks_is_not_healthy(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [
         "check",
