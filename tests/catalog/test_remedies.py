@@ -20,7 +20,7 @@ CATALOGUE, _ = load_catalogue()
 _BEGINNINGS = {
     Action.RESTART_WORKLOAD: r"restart the (application|job|workload)",
     Action.RESTART_SERVICE: (
-        r"(re)?start (it\b|its\b|chronyd|nvidia-|[^;.]*\b(service|container|daemon|manager)\b)|load it\b|run nvidia-"
+        r"(re)?start (it\b|its\b|nvidia-|[^;.]*\b(service|container|daemon|manager)\b)|load it\b|run nvidia-"
     ),
     Action.RESET_GPU: r"reset\b",
     Action.REBOOT_NODE: r"reboot\b|power-cycle",

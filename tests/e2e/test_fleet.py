@@ -73,8 +73,8 @@ def test_a_kernel_log_line_sets_marks(fleet: Fleet) -> None:
     condition = scene.condition(cluster, "marked")
     assert condition["reason"] == "GPUFaultResetGPU"
     assert condition["message"] == (
-        "GPU 0000:1b:00: Xid 119: No answer from the GPU System Processor (GSP) within the time-out that the line "
-        "states. All new work is kept off. Details: nodeguard describe node marked "
+        "GPU 0000:1b:00: Xid 119: GPU firmware (GSP) did not answer in time. All new work is kept off. "
+        "Details: nodeguard describe node marked "
         "(gpu-gsp-failure on GPU 0000:1b:00). To do: reset the GPU."
     )
     assert "(gpu-gsp-failure on GPU 0000:1b:00). To do: reset the GPU." in cluster.kubectl(
@@ -85,8 +85,8 @@ def test_a_kernel_log_line_sets_marks(fleet: Fleet) -> None:
     name, status = incident["metadata"]["name"], incident["status"]
     assert event == (
         "gpu-gsp-failure on GPU 0 (0000:1b:00, serial 1650522100000, module 1): "
-        "Xid 119: No answer from the GPU System Processor (GSP) within the "
-        f"time-out that the line states; new work is kept off node marked ({name})"
+        "Xid 119: GPU firmware (GSP) did not answer in time; "
+        f"new work is kept off node marked ({name})"
     )
     assert (status["target"], status["scope"]) == ("gpu/0000:1b:00", "node marked")
     assert "NVRM: Xid (PCI:0000:1b:00): 119" in status["symptoms"][0]["evidence"][0]

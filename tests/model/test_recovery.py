@@ -190,7 +190,9 @@ def test_slurm_drains_and_resumes() -> None:
 
 
 def test_a_check_has_commands_of_its_own_for_its_own_action() -> None:
-    assert of_check("clock-unsynchronized", "node") == ("systemctl restart chronyd",)
+    assert of_check("clock-unsynchronized", "node") == (
+        "systemctl restart chronyd  # or systemd-timesyncd, ntpd, ptp4l with phc2sys: what the node has",
+    )
     assert of_check("gpu-ecc-off", GPU) == ("nvidia-smi -i 5 -e 1", *reset("5"))
     check = CHECKS["nvlink-down"]
     assert commands(Action.REBOOT_NODE, GPU, check=check) == ("systemctl reboot",)
