@@ -30,8 +30,8 @@ _REFUSED = {
         f"or certificate is used nowhere else; after a reboot wait {REPLACES_AFTER:g} s"
     ),
     Acceptance.USED_SEQUENCE: (
-        "this boot of the node has used this sequence number or a higher one before: check that one agent "
-        "runs on the node, and that its token or certificate is used nowhere else; an agent that replays a "
+        "two agents report as this node, or its clock or state was reset: check that one agent runs on the "
+        "node, and that its token or certificate is used nowhere else; an agent that replays a "
         f"recording from its start is accepted after {REPLACES_AFTER:g} s"
     ),
 }

@@ -213,7 +213,7 @@ def test_a_marked_node(storm: Fleet) -> None:
     QUARANTINE  gpu-lost - GPU 0000:3b:00
       component   GPU-1
       since       2023-11-14 22:26:20 UTC, just now
-      waiting for gpu-lost to pass; it still finds the fault
+      waiting for gpu-lost to pass (still failing)
 
     FATAL  gpu-lost - GPU 0000:3b:00
       message     GPU 0000:3b:00 has fallen off the bus: Xid 79

@@ -41,7 +41,7 @@ def wait(fleet: Fleet) -> ReleaseWaitView:
 
 def test_a_mark_waits_for_its_check_to_find_nothing_then_to_prove_it_then_for_the_soak() -> None:
     fleet = marked()
-    assert wait(fleet) == ReleaseWaitView("finding", "gpu-lost to pass; it still finds the fault")
+    assert wait(fleet) == ReleaseWaitView("finding", "gpu-lost to pass (still failing)")
     fleet.report(0, proven=())
     fleet.carry_out()
     assert wait(fleet) == ReleaseWaitView("proof", "gpu-lost to pass on GPU 0000:3b:00 with fresh data")

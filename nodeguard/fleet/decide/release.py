@@ -169,7 +169,7 @@ def wait_for_all(marks: NodeMarks, wait: ReleaseWait) -> dict[CauseKey, ReleaseW
 
 def still_failing(check: str) -> ReleaseWait:
     """Return the wait of a mark with a check that still finds the fault."""
-    return ReleaseWait("finding", f"{check} to pass; it still finds the fault")
+    return ReleaseWait("finding", f"{check} to pass (still failing)")
 
 
 def no_such_check(check: str) -> ReleaseWait:

@@ -26,7 +26,7 @@ _EFFECTS = {
     IncidentState.OPEN: "report only; no scheduling change",
     IncidentState.PENDING: "no scheduling change yet",
     IncidentState.DRY_RUN: "the {1} is not enforced",
-    IncidentState.WITHHELD: "the requested mark is not set",
+    IncidentState.WITHHELD: "the mark is not applied",
     IncidentState.MARKED: "{0} is kept away",
     IncidentState.ADVISED: "advice: keep {0} away",
     IncidentState.RECOVERING: "recovered; the mark stays until the soak period ends",
