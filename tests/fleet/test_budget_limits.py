@@ -120,7 +120,9 @@ def test_the_printed_budget_of_a_pool_and_of_a_domain_is_the_enforced_one(
     assert both == (2 if limit.nodes == 1 else limit.nodes)
     assert shown[group][0] + shown[group][2] == both
     # The rule for a group with a limit of 1 node is printed beside the shares.
-    assert "at least 1 node each; where that is 1 node, 1 quarantined and 1 suspect" in printed(policy, 1300)
+    assert "at least 1 node each. A limit of 1 node allows 1 quarantined and 1 suspect node" in printed(
+        policy, 1300
+    )
 
 
 @pytest.mark.slow

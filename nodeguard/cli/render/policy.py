@@ -127,20 +127,24 @@ def _budget(budget: Budget, count: int | None) -> str:
     fleet, reserve, suspect = map(format_share, (budget.fleet, budget.reserve, budget.suspect))
     confirmed = format_share(max(budget.domain, CONFIRMED_SHARE))
     rest = (
-        f"{format_share(budget.pool)} of a pool; {format_share(budget.domain)} of a domain, {confirmed} with "
-        "confirmed fatal faults; at least 1 node each; "
-        "where that is 1 node, 1 quarantined and 1 suspect"
+        f"Also at most {format_share(budget.pool)} of a pool, {format_share(budget.domain)} of a domain "
+        f"({confirmed} with confirmed fatal faults), and at least 1 node each. "
+        "A limit of 1 node allows 1 quarantined and 1 suspect node"
     )
     if not count:
-        return f"{fleet} of all nodes, {reserve} of that for quarantine only; {suspect} suspect; {rest}"
+        return (
+            f"{fleet} of all nodes may be marked. {reserve} of these marks are kept for quarantine. "
+            f"Suspect: at most {suspect}. {rest}"
+        )
     limits = fleet_limits(budget, count)
     nodes, most = limits.fleet.nodes, limits.suspect
     if limits.fleet.separate:
-        return f"{nodes} of {count} nodes quarantined, and {most} suspect ({fleet}, at least 1); {rest}"
+        return f"{nodes} of {count} nodes quarantined, and {most} suspect ({fleet}, at least 1). {rest}"
     reserved = limits.fleet.reserve
     return (
-        f"{nodes} of {count} nodes ({fleet}), {reserved} of these for quarantine only ({reserve}); at most "
-        f"{most} suspect ({suspect}, or what the reserve leaves); {rest}"
+        f"{nodes} of {count} nodes may be marked ({fleet}). "
+        f"{reserved} of these marks are kept for quarantine ({reserve}). "
+        f"Suspect: at most {most} ({suspect}, or what the reserve leaves). {rest}"
     )
 
 

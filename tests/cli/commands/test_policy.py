@@ -41,10 +41,10 @@ def test_the_default_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert lines[2].startswith("suspect       by none of ")
     assert [" ".join(line.split()) for line in lines[3:]] == [
         "writes nothing on nodes: every check is a dry run",
-        "budget 5% of all nodes, 20% of that for quarantine only; 5% suspect; 10%",
-        "of a pool; 25% of a domain, 50% with confirmed fatal faults; at",
-        "least 1 node each; where that is 1 node, 1 quarantined and 1",
-        "suspect",
+        "budget 5% of all nodes may be marked. 20% of these marks are kept for",
+        "quarantine. Suspect: at most 5%. Also at most 10% of a pool, 25%",
+        "of a domain (50% with confirmed fatal faults), and at least 1 node",
+        "each. A limit of 1 node allows 1 quarantined and 1 suspect node",
         "each check 5 new in 10 min, 15 active",
         "domains dry run in every topology: nothing is written for a domain",
         "soak period 10 min after the check passes, longer each time up to 8 h",
@@ -60,7 +60,7 @@ def test_every_part_is_summed_up_also_as_nodes(tmp_path: Path, capsys: pytest.Ca
         "policy.yaml - ok paused no new mark is set quarantine by 1 of ",
         " fatal checks: gpu-lost; after 5 s suspect by none of ",
         "writes taint, condition on the node; a fault of one GPU on that GPU only, where the cluster supports it",
-        "budget 375 of 7500 nodes (5%), 75 of these for quarantine only (20%); at most 300 suspect (5%, or ",
+        "budget 375 of 7500 nodes may be marked (5%). 75 of these marks are kept for quarantine (20%). Suspect: at most 300 ",
         "pools training 8%, rest 10%",
         "each check 5 new in 10 min, 15 active; nvlink-*: 5 new in 10 min, 30 active",
         "domains dry run in every topology: nothing is written for a domain",
@@ -147,7 +147,7 @@ def test_a_small_fleet_may_have_one_quarantined_and_one_suspect_node(
     nodes = json.loads(text)["nodes"]
     assert (nodes["fleet"], nodes["suspect"], nodes["apart"]) == (1, 1, True)
     _, text = printed(tmp_path, capsys, "{}", "--nodes", "3")
-    assert "budget 1 of 3 nodes quarantined, and 1 suspect (5%, at least 1); " in " ".join(text.split())
+    assert "budget 1 of 3 nodes quarantined, and 1 suspect (5%, at least 1). " in " ".join(text.split())
 
 
 def test_checks_of_the_site_are_valid_in_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
