@@ -20,3 +20,18 @@ def test_a_share_of_a_core_names_its_reference(page: Path) -> None:
         section = paragraph if paragraph.startswith("#") else section + paragraph
         if "% of a core" in paragraph or re.search(r"\d CPU s\b", paragraph):
             assert any(word in section for word in REFERENCES), paragraph
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("quickstart/one-machine", "tasks/my-training-failed", "runbooks/node-quarantined"),
+        (
+            *("quickstart/kubernetes", "tasks/enforce-the-first-check"),
+            *("runbooks/node-quarantined", "tasks/return-a-node"),
+        ),
+    ],
+)
+def test_3000_words_carry_a_newcomer_to_the_end_of_the_first_fault(path: tuple[str, ...]) -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs" / f"{page}.md" for page in path)]
+    assert sum(len(page.read_text().split()) for page in pages) <= 3000
