@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from nodeguard.config.error_messages import value_text
+from nodeguard.config.error_messages import misfit, value_text
 from nodeguard.config.errors import FieldPath
 from nodeguard.config.units import parse_duration as parse_plain_duration
 from nodeguard.config.yaml_document import YamlDocument
@@ -178,7 +178,7 @@ def _amount(
 ) -> float | str:
     if not isinstance(data, str) or not re.search(written.get("pattern", ""), data):
         remedy = f"write it like {' or '.join(written['examples'])}"
-        raise document.error(path, f"{value_text(data)} does not fit", remedy)
+        raise document.error(path, misfit(value_text(data), written["examples"]), remedy)
     try:
         return parse(data)
     except AmountError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -16,6 +16,8 @@ from nodeguard.config.errors import FieldPath, parse_field_path
 _ERROR = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"Object (?:contains (unknown)|missing required) field `(.*)`")
 _EXPECTED = re.compile(r"Expected (`.*?)(?:, got .*)?$", re.DOTALL)
+_NUMBER = re.compile(r"[\d.]+")
+_WITH_UNIT = re.compile(r"[\d.]+(?:[a-z]+|%)")
 _TYPE_NAMES = {
     "bool": "true or false",
     "int": "a whole number",
@@ -53,7 +55,7 @@ def explain_validation_error(
         )
     value = _value_text(data, path, hidden)
     if examples := _examples(schema, path):
-        return path, f"{value} does not fit", f"write it like {' or '.join(examples)}"
+        return path, misfit(value, examples), f"write it like {' or '.join(examples)}"
     if match := _EXPECTED.match(text):
         types = re.sub(
             r"`(.*?)`",
@@ -64,8 +66,8 @@ def explain_validation_error(
     if text.startswith("Invalid ") and (allowed := allowed_values(schema, path)):
         return (
             path,
-            f"{value} is none of {', '.join(allowed)}",
-            f"use one of these{_suggestion(value, allowed)}",
+            f"{value} is not valid",
+            f"use one of {', '.join(allowed)}{_suggestion(value, allowed)}",
         )
     return path, text, "correct it"
 
@@ -111,6 +113,12 @@ def _value_text(data: Any, path: FieldPath, hidden: Collection[str]) -> str:
 def value_text(data: Any, text: str = "") -> str:
     """Return a value as messages name it. text: of a scalar, if it is not its own."""
     return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(data), text or repr(data))
+
+
+def misfit(value: str, examples: Sequence[str]) -> str:
+    """Return the problem of a value, as messages name it, that is not written like the examples."""
+    lacks_unit = _NUMBER.fullmatch(value) and _WITH_UNIT.fullmatch(examples[0])
+    return f"{value} {'has no unit' if lacks_unit else 'does not fit'}"
 
 
 def _suggestion(name: str, allowed: Collection[str]) -> str:

@@ -100,7 +100,7 @@ def test_times_are_rfc_3339(text: str, seconds: float) -> None:
         (
             "format: 1",
             "format: 1\nsources: {nvml: yes}",
-            "line 2: nvml: 'yes' is none of not-recorded, recorded: use one of these",
+            "line 2: nvml: 'yes' is not valid: use one of not-recorded, recorded",
         ),
     ],
 )

@@ -69,7 +69,7 @@ def test_every_field_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"topologies": "[{topology: village}]"}, "4: topology: 'village' is none of "),
+        ({"topologies": "[{topology: village}]"}, "4: topology: 'village' is not valid: use one of "),
         ({"topologies": "[{topology: rack}, {topology: rack}]"}, "4: topology: 'rack' is on line 4 already"),
         ({"windows": "[2 minutes]"}, "5: windows[0]: '2 minutes' is no duration: write it like 30s, 5m"),
         ({"windows": "[]"}, "5: windows: "),

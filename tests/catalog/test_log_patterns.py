@@ -234,7 +234,7 @@ PATTERN = (
             PATTERN % ("a.b", "gpu", "x", "x", "x"),
             "kmsg.yaml:1: target: 'gpu' needs a group 'pci', which the pattern does not have: name the group, ",
         ),
-        (PATTERN % ("a.b", "fs", "x", "x", "x"), "kmsg.yaml:1: target: 'fs' is none of "),
+        (PATTERN % ("a.b", "fs", "x", "x", "x"), "kmsg.yaml:1: target: 'fs' is not valid: use one of "),
         (
             PATTERN % ("a.b", "node", "x", "x", ""),
             "kmsg.yaml:3: examples: a list does not fit: write a list of length >= 1",

@@ -115,7 +115,11 @@ def test_a_platform_is_read(tmp_path: Path) -> None:
         ("{gpus: 8}", "{gpus: eight}", "5: gpus: 'eight' does not fit: write a whole number"),
         ("{gpus: 8}", "{gpus: -1}", "5: gpus: -1 does not fit: write a whole number >= 0"),
         ("{gpus: 8}", "{ecc: on}", "5: ecc: 'on' does not fit: write true or false"),
-        ("{gpus: 8}", "{port_link_layer: RoCE}", "5: port_link_layer: 'RoCE' is none of EFA, Ethernet, "),
+        (
+            "{gpus: 8}",
+            "{port_link_layer: RoCE}",
+            "5: port_link_layer: 'RoCE' is not valid: use one of EFA, Ethernet, ",
+        ),
         ("{gpus: 8}", "{port_devices: efa}", "5: port_devices: 'efa' does not fit: write a list"),
         (
             "match:\n- {product_name: one}",

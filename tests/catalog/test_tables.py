@@ -265,7 +265,7 @@ RULE = (
         (
             "xid",
             "- {code: 1, name: A, topic: egine, action: IGNORE, summary: a}\n",
-            "xid.yaml:1: topic: 'egine' is none of ",
+            "xid.yaml:1: topic: 'egine' is not valid: use one of ",
         ),
         (
             "xid",
@@ -290,7 +290,7 @@ RULE = (
         (
             "sxid",
             "- block: a\n  codes:\n  - {code: 1, name: x, severity: non_fatal}\n",
-            "sxid.yaml:3: severity: 'non_fatal' is none of contained, fatal, non-fatal, unknown: ",
+            "sxid.yaml:3: severity: 'non_fatal' is not valid: use one of contained, fatal, non-fatal, unknown; ",
         ),
         (
             "nvlink5",
@@ -311,7 +311,7 @@ RULE = (
         (
             "nvlink5",
             RULE % ("[0xf, 1]", "IGNORE", "deadly"),
-            "nvlink5.yaml:3: severity: 'deadly' is none of fatal, link_fatal, non_fatal: use one of these",
+            "nvlink5.yaml:3: severity: 'deadly' is not valid: use one of fatal, link_fatal, non_fatal",
         ),
         (
             "xid74",
@@ -326,12 +326,12 @@ RULE = (
         (
             "recovery",
             "- {value: 1, name: a, action: reset, remedy: b}\n",
-            "recovery.yaml:1: action: 'reset' is none of none, monitor, restart-workload, restart-service, ",
+            "recovery.yaml:1: action: 'reset' is not valid: use one of none, monitor, restart-workload, restart-service, ",
         ),
         (
             "responses",
             "- {name: IGNORE, verdict: harmless, action: none, meaning: x}\n",
-            "responses.yaml:1: verdict: 'harmless' is none of fatal, ignored, suspect, warning: use one of these",
+            "responses.yaml:1: verdict: 'harmless' is not valid: use one of fatal, ignored, suspect, warning",
         ),
         (
             "responses",

@@ -72,11 +72,11 @@ HEAD = "checks:\n- id: lost\n  health: fatal\n"
     [
         (
             "checks:\n- id: lost\n  health: fatl\n",
-            "gpu.yaml:3: health: 'fatl' is none of ok, warning, suspect, fatal: use one of these; did you mean fatal?",
+            "gpu.yaml:3: health: 'fatl' is not valid: use one of ok, warning, suspect, fatal; did you mean fatal?",
         ),
         (
             HEAD + "  layer: infiniband\n",
-            "gpu.yaml:4: layer: 'infiniband' is none of Ethernet, InfiniBand: use one of these; did you mean InfiniBand?",
+            "gpu.yaml:4: layer: 'infiniband' is not valid: use one of Ethernet, InfiniBand; did you mean InfiniBand?",
         ),
         ("checks:\n- id: lost\n", "gpu.yaml:2: health: is missing: add it"),
         (
@@ -101,13 +101,13 @@ HEAD = "checks:\n- id: lost\n  health: fatal\n"
         ),
         (
             HEAD + "  join: {type: none, of: []}\n",
-            "gpu.yaml:4: type: 'none' is none of all, any: use one of these",
+            "gpu.yaml:4: type: 'none' is not valid: use one of all, any",
         ),
         (
             HEAD + "  join: {type: all, of: [{signal: a, x: 1}]}\n",
             "gpu.yaml:4: x: is not known here: use one of signal, over, where",
         ),
-        (HEAD + "  after: 5\n", "gpu.yaml:4: after: 5 does not fit: write it like 5s or 30s"),
+        (HEAD + "  after: 5\n", "gpu.yaml:4: after: 5 has no unit: write it like 5s or 30s"),
         (HEAD + "  after: 5m\n", "gpu.yaml:4: after: '5m' does not fit: write it like 5s or 30s"),
         ("- 1\n", "gpu.yaml:1: a list does not fit: write a mapping"),
     ],

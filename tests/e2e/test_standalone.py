@@ -152,7 +152,7 @@ def test_sighup_reloads_the_policy(site: Site) -> None:
     with site.aggregator("--insecure") as process:
         (site.directory / "policy.yaml").write_text("defaultMode: enfore\n")
         process.send_signal(signal.SIGHUP)
-        until(lambda: "'enfore' is none of observe, enforce" in site.log.read_text(), site.log)
+        until(lambda: "'enfore' is not valid: use one of observe, enforce" in site.log.read_text(), site.log)
         assert "nodeguard_aggregator_policy_last_reload_successful 0" in get_page(site.metrics, "/metrics")
         (site.directory / "policy.yaml").write_text(POLICY)
         process.send_signal(signal.SIGHUP)

@@ -99,7 +99,7 @@ def test_invalid_observation_does_not_clear_its_earlier_result() -> None:
         assert (
             observations["probe/write/fs:/scratch"]
             .unreadable["probe.health"]
-            .startswith(f"{NCCL}: observations[1].health: 'bad' is none of ok")
+            .startswith(f"{NCCL}: observations[1].health: 'bad' is not valid: use one of ok")
         )
 
 

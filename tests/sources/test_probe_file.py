@@ -120,7 +120,7 @@ def test_invalid_file_has_a_defect(content: str, defect: str) -> None:
             "name: 'NCCL test' is not a valid name: use small letters, digits and hyphens",
         ),
         ({"name": "-"}, "name: '-' is not a valid name: use small letters, digits and hyphens"),
-        ({"health": "bad"}, "health: 'bad' is none of ok, warning, suspect, fatal: use one of these"),
+        ({"health": "bad"}, "health: 'bad' is not valid: use one of ok, warning, suspect, fatal"),
         ({"health": None}, "health: nothing does not fit: write text"),
         (
             {"message": "two\nlines"},

@@ -173,8 +173,8 @@ def test_an_invalid_file_is_one_line_and_exit_code_3(
     out, err = capsys.readouterr()
     assert out == ""
     assert err == (
-        f"nodeguard policy: {tmp_path}/policy.yaml:1: defaultMode: 'enforced' is none of observe, enforce: "
-        "use one of these; did you mean enforce?\n"
+        f"nodeguard policy: {tmp_path}/policy.yaml:1: defaultMode: 'enforced' is not valid: use one of observe, enforce"
+        "; did you mean enforce?\n"
     )
 
 
