@@ -82,7 +82,7 @@ def test_every_printed_budget_is_the_enforced_one(size: int, budget: Budget) -> 
     policy = replace(DEFAULT, budget=budget)
     limits, text = fleet_limits(budget, size), printed(policy, size)
     quarantined, suspect = Filled(policy, size).fill(Mark.QUARANTINE), Filled(policy, size).fill(Mark.SUSPECT)
-    numbers = [int(number) for number in re.findall(r"(?<![\d%])\b\d+\b(?!%)", text.partition("; 100%")[0])]
+    numbers = [int(number) for number in re.findall(r"(?<![\d%])\b\d+\b(?!%)", text.partition(" Also ")[0])]
     assert quarantined == min(size, limits.fleet.nodes)
     assert suspect == min(size, limits.suspect)
     # The reserve is what suspect nodes leave where the reserve is their only limit.
