@@ -55,7 +55,10 @@ def take_step(fleet: Fleet, what: str, number: int) -> None:
                 )
             )
         case "jump":
+            # A step of the clock examines no node: each is examined at its next change.
             fleet.wall += 3600.0 * (number - 4)
+            for node in planner.state.nodes:
+                planner.vote_collector.evidence.stopped.touch(node)
         case "patient" | "impatient":
             seconds = 90.0 if what == "patient" else 20.0
             planner.set_policy(replace(planner.policy, stale=StalePolicy(seconds)))
