@@ -90,7 +90,7 @@ class _AffectedDomains:
 
     def _is_whole(self, domain: str, window: float, voters: Mapping[str, float]) -> bool:
         """Return whether most children of a parent domain are affected, or one fault of it makes the votes
-        likelier than faults of its affected children.
+        likelier than faults of its children.
         """
         children = self._votes.parts(domain)
         candidates = [candidate for child in children if (candidate := self.candidate(child)) is not None]
@@ -99,12 +99,11 @@ class _AffectedDomains:
         if len(candidates) >= most_children(len(children)):
             return True
         chance = self._chance(domain, window, len(voters))
-        parts = (
-            shared_fault_evidence(len(voters.keys() & part.voters.keys()), part.size, chance)
-            for part in candidates
-        )
+        # Also a child that is not affected yet may explain the votes better.
+        nodes = (self._members.nodes(child) for child in children)
+        parts = (shared_fault_evidence(len(voters.keys() & own), len(own), chance) for own in nodes)
         whole = shared_fault_evidence(len(voters), self._members.size(domain), chance)
-        return whole >= max(0.0, sum(parts)) + log(_CLEARLY_LIKELIER)
+        return whole >= sum(max(0.0, part) for part in parts) + log(_CLEARLY_LIKELIER)
 
     def _chance(self, domain: str, window: float, voters: int) -> float:
         """Return the probability that a node votes within a window without a fault of a domain: by the usual

@@ -112,3 +112,14 @@ def test_a_feed_with_two_dark_racks_and_half_of_a_third_is_one_feed(seed: int) -
     history.fault("node-down", affected, BEFORE, within=3.0)
     outcome = history.run(BEFORE + HOUR)
     assert (history.degraded, outcome.suppressed) == ({feed}, set())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_large_rack_that_overheats_is_not_its_row_of_two(seed: int) -> None:
+    """Its first nodes are enough for the share of the row, and not yet for that of the rack."""
+    history = History(rows(608, 2, 38), f"large rack {seed}")
+    rack = f"rack/row{seed}/r{2 * seed}"
+    affected = history.random.sample(history.nodes(rack), 30)
+    history.fault("overheated", affected, BEFORE, within=8 * MINUTE)
+    outcome = history.run(BEFORE + HOUR)
+    assert (outcome.domains, outcome.suppressed) == ({rack}, set())
