@@ -187,7 +187,7 @@ class Acceptance:
         """Enforce the check as the page describes it: the mark keeps new GPU pods away, and no running one."""
         self._create_gpu_pod("before", NODE)
         self.site.until(lambda: self._phase("before") == "Running")
-        [policy] = [block for block in yaml_blocks(ENFORCE) if list(block) == ["modeRules"]]
+        [policy] = [block for block in yaml_blocks(ENFORCE) if list(block) == ["version", "modeRules"]]
         for rule in policy["modeRules"]:
             rule["check"] = NAMES[rule["check"]]
         self.operator.write("policy.yaml", yaml.safe_dump(policy))

@@ -106,7 +106,7 @@ def see_the_dry_run(fleet: Fleet, operator: Operator) -> None:
 
 def enforce(fleet: Fleet, operator: Operator) -> None:
     [aggregator] = fleet.aggregators
-    policy = next(block.text for block in blocks(ENFORCE) if block.text.startswith("modeRules:"))
+    policy = next(block.text for block in blocks(ENFORCE) if "\nmodeRules:" in block.text)
     operator.write("policy.yaml", policy)
     checked = operator.run(ENFORCE, "nodeguard policy check policy.yaml --nodes 512")
     assert shown(checked).startswith(shown(example(ENFORCE, "policy.yaml - ok")))
