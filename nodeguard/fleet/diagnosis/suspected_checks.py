@@ -137,7 +137,7 @@ def _largest_parents(
     """
     counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for path, count in Counter(path for uid in uids for path in members.paths(uid)).items():
-        if members.topology_of(path) in topologies:
+        if members.topology_of(path) in topologies and members.children(path):
             counts[members.topology_of(path), path.count("/")][path] = count
     for level in counts.values():
         group: Set[str] = frozenset()
