@@ -194,7 +194,7 @@ class Acceptance:
         check = (
             f"{IN_AGGREGATOR.replace('exec', 'exec -i')} nodeguard policy check - --nodes 512 < policy.yaml"
         )
-        assert f"fatal checks: {CHECK};" in self.operator.run(ENFORCE, check)
+        assert f"fatal checks is enforced: {CHECK}." in self.operator.run(ENFORCE, check)
         begin = time.monotonic()
         soak = {"soak": {"initial": f"{SOAK}s"}}
         self._upgrade(ENFORCE, {"policy": {**self._values["policy"], **policy, **soak}})

@@ -99,14 +99,7 @@ def _effects(policy: Policy, checks: Mapping[str, Health], count: int | None) ->
 def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[Field]:
     enforced = enforced_checks(policy, checks)
     for mark, names in enforced.items():
-        all_of = len(_of(mark, checks))
-        rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        which = f": {', '.join(names[:_NAMED])}{rest}" if 0 < len(names) < all_of else ""
-        settle = policy.grace.of(mark)
-        count = f"{len(names) or 'none'} of {all_of} {mark.kind.health} checks"
-        yield Field(
-            mark.value, f"by {count}{which}" + (f"; after {format_duration(settle)}" if names else "")
-        )
+        yield Field(mark.value, _enforced(mark, names, len(_of(mark, checks)), policy.grace.of(mark)))
     if any(enforced.values()):
         marks = policy.marks
         writes = [name for name in ("taint", "cordon", "condition") if getattr(marks, name)]
@@ -116,6 +109,23 @@ def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[Field]:
         yield Field("writes", f"{', '.join(writes) or 'nothing'} on the node{device}")
     else:
         yield Field("writes", "nothing on nodes: every check is a dry run")
+
+
+def _enforced(mark: Mark, names: Sequence[str], total: int, grace: float) -> str:
+    """Return which checks set a mark, and when. names: of these checks. total: number of checks that can set
+    it. grace: seconds from the finding to the mark.
+    """
+    kind = mark.kind.health
+    if not names:
+        return f"none of the {total} {kind} checks is enforced. The mark is not set"
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    which = f": {', '.join(names[:_NAMED])}{rest}" if len(names) < total else ""
+    count = f"{len(names)} of {total}" if len(names) < total else f"all {total}"
+    verb = "is" if len(names) == 1 else "are"
+    return (
+        f"{count} {kind} checks {verb} enforced{which}. "
+        f"The mark is set {format_duration(grace)} after the check fails"
+    )
 
 
 def _nodes(share: float, limit: int | None = None) -> str:

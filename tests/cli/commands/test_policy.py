@@ -37,8 +37,9 @@ def test_the_default_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert code == 0
     lines = text.splitlines()
     assert lines[0] == "policy.yaml - ok"
-    assert lines[1].startswith("quarantine    by none of ")
-    assert lines[2].startswith("suspect       by none of ")
+    for line, mark in zip(lines[1:3], ("quarantine", "suspect"), strict=True):
+        assert line.startswith(f"{mark:<14}none of the ")
+        assert line.endswith(" checks is enforced. The mark is not set")
     assert [" ".join(line.split()) for line in lines[3:]] == [
         "writes nothing on nodes: every check is a dry run",
         "budget 5% of all nodes may be marked. 20% of these marks are kept for",
@@ -57,8 +58,8 @@ def test_every_part_is_summed_up_also_as_nodes(tmp_path: Path, capsys: pytest.Ca
     assert code == 0
     words = " ".join(text.split())
     for part in (
-        "policy.yaml - ok paused no new mark is set quarantine by 1 of ",
-        " fatal checks: gpu-lost; after 5 s suspect by none of ",
+        "policy.yaml - ok paused no new mark is set quarantine 1 of ",
+        " fatal checks is enforced: gpu-lost. The mark is set 5 s after the check fails suspect none of the ",
         "writes taint, condition on the node; a fault of one GPU on that GPU only, where the cluster supports it",
         "budget 375 of 7500 nodes may be marked (5%). 75 of these marks are kept for quarantine (20%). Suspect: at most 300 ",
         "pools training 8%, rest 10%",
@@ -78,7 +79,7 @@ def test_many_checks_are_counted_and_a_check_on_hold_sets_no_mark(
 ) -> None:
     text = 'modeRules: [{checks: ["gpu-*", "nvlink*"], mode: enforce}]\nholds: [{check: gpu-lost}]\n'
     _, page = printed(tmp_path, capsys, text)
-    assert " more; after 5 s" in " ".join(page.split())
+    assert " more. The mark is set 5 s after" in " ".join(page.split())
     _, output = printed(tmp_path, capsys, text, "-o", "json")
     enforced = json.loads(output)["enforced"]
     assert "gpu-lost" not in enforced["quarantine"]
@@ -162,7 +163,7 @@ def test_checks_of_the_site_are_valid_in_a_policy(tmp_path: Path, capsys: pytest
     assert printed(tmp_path, capsys, text)[0] == 1
     code, page = printed(tmp_path, capsys, text, "--checks", str(folder))
     assert code == 0
-    assert "fatal checks: site-hot; after 5 s" in " ".join(page.split())
+    assert "fatal checks is enforced: site-hot. The mark is set 5 s after" in " ".join(page.split())
 
 
 def test_an_invalid_file_is_one_line_and_exit_code_3(
