@@ -166,7 +166,6 @@ PROJECTIONS = (
             "uid": NAMED,
             "parent": "the incident of the domain or check names the fault",
             "budget": "the reason has the budget, with its current use",
-            "mark": "the marks are there in full",
             "highest_health": "it decides only whether an incident is announced again",
             "confinement.since": SUPPRESSION,
             "confinement.nodes": SUPPRESSION,

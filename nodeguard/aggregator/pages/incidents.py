@@ -33,7 +33,6 @@ from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import parse_or_zero, rfc3339
-from nodeguard.model.mark import MARK_OF_HEALTH
 
 _HEADERS = ("What is broken", "Where", "Since", "What nodeguard did", "What to do")
 
@@ -101,12 +100,9 @@ def _effect(incident: IncidentSummary) -> Html:
     if incident.groups:
         return join(_group_effect(group, incident.cause) for group in incident.groups)
     state = state_text(incident.state, incident.until, incident.seconds_left)
-    effect = effect_text(
-        incident.state, incident.domain, incident.mark or MARK_OF_HEALTH.get(incident.health)
-    )
     explained = incident.summary not in {"", incident.message}
     reason = f": {incident.summary}" if explained and incident.node else ""
-    return join((element("b", state, class_=STYLES[incident.state]), f", {effect}{reason}"))
+    return join((element("b", state, class_=STYLES[incident.state]), f", {effect_text(incident)}{reason}"))
 
 
 def _remedy(incident: IncidentSummary, remedies: Mapping[str, str]) -> Html:

@@ -32,15 +32,15 @@ class IncidentView(Struct, frozen=True):
 
     resource: the failed target. scope: the excluded work, empty for none. component: the hardware in the
     target. cause: the check that explains most symptoms; fault_class: its class. last_transition: of the
-    state. occurrences: number of times it opened. reason: of its state. marks: its marks with their waits.
-    acknowledged: the operator. clear_request: the operator and the time; clear_result: `waiting`, `done`,
-    `partly`, `refused`, None where it is not known; clear_message: the answer of the node's agent. until,
-    seconds_left: as of IncidentSummary. jobs: the jobs on its nodes, as far as they were read; jobs_omitted:
-    number of further ones. symptoms_omitted: number of symptoms beyond the listed ones, at the time of
-    `message`. injected: whether an operator injected the fault. hardware: of the GPU, as last
-    known; None for another target. how: commands that carry out the action, in their order; empty if there
-    are none. write: why a requested mark, or its removal, is not on its object; None if it is.
-    guidance: of a degraded domain, see DomainView.
+    state. occurrences: number of times it opened. reason: of its state. marks: its marks with their waits;
+    mark: the most severe that is in effect for it, as last recorded. acknowledged: the operator.
+    clear_request: the operator and the time; clear_result: `waiting`, `done`, `partly`, `refused`, None where
+    it is not known; clear_message: the answer of the node's agent. until, seconds_left: as of
+    IncidentSummary. jobs: the jobs on its nodes, as far as they were read; jobs_omitted: number of further
+    ones. symptoms_omitted: number of symptoms beyond the listed ones, at the time of `message`. injected:
+    whether an operator injected the fault. hardware: of the GPU, as last known; None for another target. how:
+    commands that carry out the action, in their order; empty if there are none. write: why a requested mark,
+    or its removal, is not on its object; None if it is. guidance: of a degraded domain, see DomainView.
     """
 
     version: Literal[1]
@@ -79,6 +79,7 @@ class IncidentView(Struct, frozen=True):
     injected: bool = False
     how: tuple[str, ...] = ()
     write: WriteState | None = None
+    mark: str | None = None
     guidance: Guidance | None = None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet_api.schema.incident import IncidentView, SymptomView
+from nodeguard.fleet_api.schema.status import IncidentSummary
 from nodeguard.fleet_api.text.phrases import (
     check_name,
     guidance_section,
@@ -20,7 +21,7 @@ from nodeguard.fleet_api.view import Field, Note, Section, Subject, View, badge_
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import ClearAnswer, IncidentState
 from nodeguard.model.job import jobs_text
-from nodeguard.model.mark import Mark, mark_kind, worst
+from nodeguard.model.mark import MARK_OF_HEALTH, Mark, mark_kind
 
 _EFFECTS = {
     IncidentState.OPEN: "report only; no scheduling change",
@@ -58,13 +59,13 @@ def _symptom(symptom: SymptomView) -> Section:
     return Section(badge_heading(severity, severity, title), tuple(fields))
 
 
-def effect_text(state: IncidentState, domain: str, mark: str | None) -> str:
-    """Return what a state means for new work. domain: of the incident, empty for none. mark: the worst that
-    is set for it.
-    """
-    kind = Mark.DOMAIN_DEGRADED if domain else mark
-    work = mark_kind(kind).work if kind else "new work"
-    return _EFFECTS[state].format(work, "topology" if domain else "check")
+def effect_text(incident: IncidentView | IncidentSummary) -> str:
+    """Return what the state of an incident means for new work."""
+    mark: str | None = Mark.DOMAIN_DEGRADED
+    if not incident.domain:
+        mark = incident.mark or MARK_OF_HEALTH.get(incident.health)
+    work = mark_kind(mark).work if mark else "new work"
+    return _EFFECTS[incident.state].format(work, "topology" if incident.domain else "check")
 
 
 def _title(incident: IncidentView) -> str:
@@ -119,10 +120,8 @@ def _facts(incident: IncidentView) -> Iterator[Field]:
 
 def _state_facts(incident: IncidentView) -> Iterator[Field]:
     reason = f": {incident.reason}" if incident.reason else ""
-    effect = effect_text(incident.state, incident.domain, worst(mark.mark for mark in incident.marks))
-    yield Field(
-        "state", f"{state_text(incident.state, incident.until, incident.seconds_left)}, {effect}{reason}"
-    )
+    state = state_text(incident.state, incident.until, incident.seconds_left)
+    yield Field("state", f"{state}, {effect_text(incident)}{reason}")
     if incident.scope:
         yield Field("scope", incident.scope)
     yield Field("since", time_and_age(incident.since, incident.age))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.cli.render.resources import INCIDENT_TABLE, resource_lines
 from nodeguard.fleet_api.domain import describe_domain
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.text.domain import domain_view
 from nodeguard.fleet_api.text.incident import incident_view
+from nodeguard.model.finding import Health
 from nodeguard.model.job import NodeJob
 from nodeguard.wire.report import ReportedEvidence
 from tests.cli.fleet_output import LEADER, explained, look
@@ -38,6 +40,21 @@ def test_the_incident_of_a_job() -> None:
         120,
     ).splitlines()[1:]
     assert f"job/{JOB}" in row
+
+
+@pytest.mark.parametrize(("health", "work"), [(Health.SUSPECT, "new gang work"), (Health.FATAL, "new work")])
+def test_a_recorded_incident_without_its_node_names_the_work_that_its_mark_keeps_away(
+    health: Health, work: str
+) -> None:
+    """As kubectl nodeguard reads it from a NodeIncident: the marks of the node are not known."""
+    made = Fleet(8)
+    made.report(1, finding(health=health))
+    made.carry_out()
+    [incident] = made.planner.all_incidents()
+    for recorded in (incident, replace(incident, mark=None)):
+        read = Fleet(0)
+        read.planner.restore_incidents([recorded])
+        assert f"  state       marked, {work} is kept away\n" in shown(read, incident.name)
 
 
 @pytest.mark.parametrize(("count", "text"), [(1, "a/0"), (6, "a/0, a/1, a/2, a/3 and 2 more")])
