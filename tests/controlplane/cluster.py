@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.request import urlopen
 
-from tests.controlplane.api import Api, ApiError
+from tests.controlplane.api import Api, ApiError, Object
 from tests.controlplane.certificates import Authority, signing_key
 from tests.controlplane.commands import SERVICE_PORT, Commands, Component
 from tests.controlplane.credentials import write_kubeconfig, write_tokens
@@ -85,14 +85,18 @@ class Cluster:
         with urlopen(f"{etcd.removeprefix(flag)}/v3/kv/compaction", body, timeout=PATIENCE):
             pass
 
-    def has(self, path: str) -> bool:
-        """Return whether an object exists at a path of the API."""
+    def found(self, path: str) -> Object | None:
+        """Return the object at a path of the API; None where there is none."""
         try:
-            return bool(self.api.get(path))
+            return self.api.get(path)
         except ApiError as refused:
             if refused.code == 404:
-                return False
+                return None
             raise
+
+    def has(self, path: str) -> bool:
+        """Return whether an object exists at a path of the API."""
+        return self.found(path) is not None
 
     def until(self, query: Callable[[], Answer], component: str) -> Answer:
         """Return the first answer that is not empty. Raises ClusterError with a component's log if it ends, or

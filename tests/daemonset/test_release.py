@@ -127,18 +127,18 @@ def finish(site: Cluster, pod: Any, directory: Path) -> str:
 
 def run_tests(site: Cluster, release: Helm, directory: Path) -> tuple[int, str]:
     """Run `helm test`; return its exit code, and the output of its pod."""
-    helm = release.start("test", RELEASE)
-    try:
-        pod = site.until(
-            lambda: (
-                site.has(TEST_POD) and (pod := site.api.get(TEST_POD))["status"]["phase"] == "Pending" and pod
-            ),
-            "kube-apiserver",
-        )
-        output = finish(site, pod, directory)
-        helm.communicate(timeout=60)
-    finally:
-        helm.kill()
+
+    def pending_pod() -> Object | None:
+        """Return the pod of this run. Helm first deletes that of the run before."""
+        pod = site.found(TEST_POD)
+        return pod if pod is not None and pod["status"]["phase"] == "Pending" else None
+
+    with release.start("test", RELEASE) as helm:
+        try:
+            output = finish(site, site.until(pending_pod, "kube-apiserver"), directory)
+            helm.communicate(timeout=60)
+        finally:
+            helm.kill()
     return helm.returncode, output
 
 
