@@ -49,3 +49,11 @@ def test_a_form_asks_for_the_version(form: Path) -> None:
     fields = {field["id"]: field for field in loaded(form)["body"]}
     assert fields["version"]["validations"] == {"required": True}
     assert all(field["attributes"]["label"] for field in fields.values())
+
+
+def test_the_workflows_run_actions_of_a_commit() -> None:
+    workflows = (ROOT / ".github/workflows").glob("*.yml")
+    used = [line for path in workflows for line in path.read_text().splitlines() if "uses:" in line]
+    # A tag can be moved to other code; a commit cannot.
+    assert used
+    assert all(re.search(r"uses: [\w-]+/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+$", line) for line in used), used
