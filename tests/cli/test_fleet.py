@@ -178,6 +178,19 @@ def test_a_list_of_gpus_names_the_nodes_that_may_have_more(
         )
 
 
+@pytest.mark.parametrize(("kind", "values"), [("gpus", "temperatures"), ("ports", "the state, rate")])
+def test_a_list_of_components_names_the_command_for_their_values(
+    kind: str, values: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "--values" not in printed(capsys, "get", kind)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = printed(capsys, "get", kind)
+    assert f"\non the node, nodeguard status --agent --values shows {values}" in shown
+    assert "--values" not in printed(capsys, "get", kind, "-o", "name")
+
+
 def test_nodes_and_gpus_are_selected_by_labels(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     nodes = printed(capsys, "get", "nodes", "-l", "pool=a, rack in (r1,r2)", "-o", "name")
     assert nodes.split() == ["node/node-11", "node/node-9"]

@@ -57,11 +57,18 @@ class _List(NamedTuple):
 
 
 class _Resource(NamedTuple):
+    """A kind of things to list. elsewhere: what shows more, for the help and a terminal."""
+
     table: ResourceTable
     item: type[Struct]
     about: str
     fetch: Callable[[Namespace], _List]
     heading: Callable[[Any], View] | None = None
+    elsewhere: str = ""
+
+
+# The aggregator has no values that change with every reading.
+_VALUES = "on the node, nodeguard status --agent --values shows"
 
 
 def run(options: Namespace) -> int:
@@ -91,6 +98,8 @@ def _render(resource: _Resource, options: Namespace) -> str:
     if resource.heading is not None:
         lines = [*view_lines(resource.heading(listed.response)), StyledLine(), *lines]
     lines += [StyledLine(text=note, style="warning") for note in listed.notes]
+    if resource.elsewhere and is_terminal():
+        lines.append(StyledLine(text=resource.elsewhere, style="dim"))
     return format_lines(lines)
 
 
@@ -220,12 +229,14 @@ _RESOURCES = {
         ComponentView,
         "GPUs with their names, and the worst finding on each",
         partial(_components, "gpus"),
+        elsewhere=f"{_VALUES} temperatures, clocks and error counters",
     ),
     "ports": _Resource(
         PORT_TABLE,
         ComponentView,
         "ports of network adapters, and the worst finding on each",
         partial(_components, "ports"),
+        elsewhere=f"{_VALUES} the state, rate and error counters of each port",
     ),
     "domains": _Resource(
         DOMAIN_TABLE,
@@ -266,9 +277,9 @@ def build_parser() -> ArgumentParser:
     )
     kinds = parser.add_subparsers(dest="alias", metavar=" | ".join(_RESOURCES), required=True)
     for name, resource in _RESOURCES.items():
-        part = kinds.add_parser(
-            name, aliases=_ALIASES[name], help=resource.about, description=f"List {resource.about}."
-        )
+        elsewhere = resource.elsewhere and f" {resource.elsewhere[:1].upper()}{resource.elsewhere[1:]}."
+        description = f"List {resource.about}.{elsewhere}"
+        part = kinds.add_parser(name, aliases=_ALIASES[name], help=resource.about, description=description)
         part.set_defaults(resource=name)
         part.add_argument(
             "names", metavar="NAME", nargs="*", help="names or patterns such as gpu-*; default: all"

@@ -177,9 +177,9 @@ NODE_TABLE = ResourceTable(
 
 
 def _component_notes(component: ComponentView) -> str:
-    """Return whether the inventory lacks a component, and the message of its worst finding."""
+    """Return the message of the worst finding on a component, and whether the inventory lacks it."""
     absent = "" if component.in_inventory else "not in the inventory"
-    return "; ".join(filter(None, (absent, component.message)))
+    return "; ".join(filter(None, (component.message, absent)))
 
 
 def _index(component: ComponentView) -> str:
