@@ -33,7 +33,7 @@ SELECT at, kind, name, node, text,
             WHERE freed.kind = 'released' AND freed.name = note.name AND freed.id < note.id
             AND freed.at > note.at - :write ORDER BY freed.id DESC LIMIT 1) END
 FROM note NOT INDEXED
-WHERE at >= :since AND (:name IN ('', node, name) OR node = '')
+WHERE id >= :first_note AND at >= :since AND (:name IN ('', node, name) OR node = '')
     AND kind IN ('incident', 'marks', 'rule', 'decision', 'pause', 'resume', 'policy', 'stale')
 ORDER BY id DESC LIMIT :rows
 """
@@ -42,9 +42,16 @@ SELECT node.at, node.uid, node.node, node.deleted, node.unschedulable, node.anno
     old.deleted, old.unschedulable, old.annotations
 FROM node JOIN node AS old
     ON old.id = (SELECT max(id) FROM node AS earlier WHERE earlier.uid = node.uid AND earlier.id < node.id)
-WHERE node.at >= :since ORDER BY node.id DESC LIMIT :rows
+WHERE node.id >= :first_node AND node.at >= :since ORDER BY node.id DESC LIMIT :rows
 """
-_FIRST = "SELECT min(at) FROM (SELECT min(at) AS at FROM node UNION ALL SELECT min(at) FROM note)"
+# SQLite uses the index for one of min and max only where no other column is read.
+_ENDS = "SELECT (SELECT min(id) FROM {table}), (SELECT max(id) FROM {table})"
+# The row of an id, or the next one where it was deleted.
+_ROW = "SELECT id, at FROM {table} WHERE id >= ? ORDER BY id LIMIT 1"
+_FIRST = """
+SELECT min(at) FROM (SELECT at FROM node WHERE id = (SELECT min(id) FROM node)
+    UNION ALL SELECT at FROM note WHERE id = (SELECT min(id) FROM note))
+"""
 
 _TEXTS = msgspec.json.Decoder(dict[str, str])
 
@@ -57,13 +64,34 @@ def read_history_view(file: str, name: str, since: float, now: float) -> History
     """
     with reading(file) as connection:
         [first] = connection.execute(_FIRST).fetchone()
-        values = {"since": since, "rows": _ROWS, "write": _WRITE, "name": name}
+        values: dict[str, object] = {"since": since, "rows": _ROWS, "write": _WRITE, "name": name}
+        values |= {f"first_{table}": _first_id(connection, table, since) for table in ("note", "node")}
         notes = _Counted(_notes(connection, values))
         nodes = _Counted(_nodes(connection, values))
         changes = heapq.merge(notes, nodes, key=lambda change: -change.at)
         view = history_view(changes, name, since, now, recorded_since=first or now)
         is_cut = max(notes.count, nodes.count) == _ROWS
         return replace(view, is_complete=view.is_complete and not is_cut)
+
+
+def _first_id(connection: sqlite3.Connection, table: str, since: float) -> int:
+    """Return the id of the first row that was recorded at a time or later, by bisection.
+
+    Times have no index, and to read a whole file takes seconds. After a step of the clock it may be the id of
+    a row that is close to it.
+    """
+    first, last = connection.execute(_ENDS.format(table=table)).fetchone()
+    if last is None:
+        return 0
+    end = last + 1
+    while first < end:
+        middle = (first + end) // 2
+        row_id, at = connection.execute(_ROW.format(table=table), (middle,)).fetchone()
+        if at < since:
+            first = row_id + 1
+        else:
+            end = middle
+    return int(first)
 
 
 class _Counted:

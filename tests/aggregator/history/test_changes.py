@@ -236,6 +236,25 @@ def test_changes_beyond_the_rows_that_are_read_are_reported_as_left_out(
     assert not shown.is_complete
 
 
+@pytest.mark.parametrize("days", [0.0, 0.5, 3.0, 9.5, 30.0])
+def test_the_changes_since_a_time_are_found_between_removed_rows(scene: Scene, days: float) -> None:
+    scene.tick()
+    for number in range(40):
+        scene.fleet.change(2, annotations={HOLD_ANNOTATION: f"{number}"})
+        scene.tick(DAY / 4)
+    scene.writer.close()
+    with closing(sqlite3.connect(scene.path)) as connection:
+        connection.execute("DELETE FROM node WHERE id % 3 = 1 AND id < 30")
+        connection.commit()
+        # The first row of a Node is no change.
+        [recorded] = connection.execute(
+            "SELECT count(*) FROM node AS row WHERE at >= ? "
+            "AND id > (SELECT min(id) FROM node WHERE uid = row.uid)",
+            (scene.fleet.wall - days * DAY,),
+        ).fetchone()
+    assert len(view(scene, since=days * DAY).entries) == recorded
+
+
 def test_a_worse_fault_and_a_withheld_mark_are_changes(scene: Scene) -> None:
     scene.tick()
     scene.fleet.planner.paused = "paused by alice"
