@@ -39,7 +39,6 @@ from nodeguard.model.policy import MarkWrites
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node as node_object
 from tests.executors.receiver import MarkReceiver
-from tests.executors.slurm_model import FEATURE, OURS, Slurm, SlurmExecutor, SlurmNode, record_of
 from tests.fleet.cluster_planner import ClusterPlanner
 from tests.fleet.scene import AT_ONCE, CHECKS
 from tests.kube.detour import Detour
@@ -65,57 +64,6 @@ class Reports:
 
     def marks_failed(self, node: str) -> None:
         pass
-
-
-class SlurmPlace:
-    """The model of Slurm."""
-
-    def __init__(self) -> None:
-        self.refused: list[str] = []
-        self.slurm = Slurm()
-        self._executor = SlurmExecutor(self.slurm, Reports(self.refused))
-
-    def key(self, name: str) -> str:
-        return name
-
-    def desired(self, *decisions: NodeDecision) -> None:
-        self._executor.desired(decisions)
-
-    def withdraw(self, name: str) -> None:
-        self._executor.withdraw([name])
-
-    async def settled(self) -> None:
-        while self._executor.step():
-            pass
-
-    async def shown(self, name: str) -> set[str]:
-        node = self.slurm.node(name)
-        kinds = {"quarantine"} if node.reason.startswith(OURS) else set()
-        return kinds if FEATURE in node.features else kinds | {"suspect"}
-
-    async def record(self, name: str) -> MarkRecord | None:
-        return record_of(self.slurm.node(name))
-
-    async def writes(self) -> int:
-        return self.slurm.changes
-
-    async def refuse(self, *, refuses: bool) -> None:
-        self.slurm.refuses = refuses
-
-    async def lose_answers(self) -> None:
-        self.slurm.lose = 1
-
-    async def kill(self) -> None:
-        self._executor = SlurmExecutor(self.slurm, Reports(self.refused))
-
-    async def change_by_others(self, name: str) -> None:
-        self.slurm.nodes[name] = SlurmNode(comment=self.slurm.node(name).comment)
-
-    async def set_by_operator(self, name: str) -> None:
-        self.slurm.nodes[name] = SlurmNode(reason="cabling, by ops")
-
-    async def is_set_by_operator(self, name: str) -> bool:
-        return self.slurm.node(name).reason == "cabling, by ops"
 
 
 class WebhookPlace:

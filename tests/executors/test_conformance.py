@@ -1,4 +1,4 @@
-"""What every executor does alike: in Kubernetes, behind a webhook, in a file, and in a model of Slurm."""
+"""What every executor does alike: in Kubernetes, behind a webhook, and in a file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nodeguard.kube.client import ApiClient
 from nodeguard.model.decision import NodeDecision
 from nodeguard.model.mark import Charge, Mark, MarkCause, MarkRecord, NodeMarks
 from tests.controlplane.cluster import Cluster
-from tests.executors.places import AdvicePlace, KubePlace, OwnerPlace, SlurmPlace, WebhookPlace
+from tests.executors.places import AdvicePlace, KubePlace, OwnerPlace, WebhookPlace
 from tests.executors.receiver import MarkReceiver
 from tests.kube.detour import Detour
 
 NOW = 1_700_000_000.0
-PLACES = ["kube", "owner", "owner-late", "owner-twice", "webhook", "webhook-in-parts", "advice", "slurm"]
+PLACES = ["kube", "owner", "owner-late", "owner-twice", "webhook", "webhook-in-parts", "advice"]
 
 # Bytes of a body with one node, and not of one with two.
 ONE_NODE = 500
@@ -38,8 +38,6 @@ def _retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     async with AsyncExitStack() as stack:
         match request.param:
-            case "slurm":
-                yield SlurmPlace()
             case "advice":
                 yield AdvicePlace(tmp_path)
             case "webhook" | "webhook-in-parts":
