@@ -28,6 +28,9 @@ _TEXT_LENGTH = 400
 # Changed keys of a policy that a text names.
 _POLICY_KEYS = 8
 
+# Changes that concern all nodes.
+_OF_FLEET = frozenset({NoteKind.PAUSE, NoteKind.RESUME, NoteKind.POLICY})
+
 _Decoded = TypeVar("_Decoded")
 
 
@@ -58,15 +61,22 @@ _POLICY = msgspec.json.Decoder(dict[str, str])
 
 
 def history_view(
-    changes: Iterable[RecordedChange], name: str, since: float, now: float, *, recorded_since: float
+    changes: Iterable[RecordedChange],
+    name: str,
+    since: float,
+    now: float,
+    *,
+    recorded_since: float,
+    with_fleet: bool = False,
 ) -> HistoryView:
     """Return the view of changes, latest first. name: of a node, incident or domain, empty for the fleet.
-    since, now, recorded_since: seconds since the epoch.
+    since, now, recorded_since: seconds since the epoch. with_fleet: whether pauses and policies belong to it.
     """
     entries: list[HistoryEntry] = []
     is_complete = True
     for change in changes:
-        entries += reversed([entry for entry in _entries(change) if not name or _is_about(entry, name)])
+        is_about_all = not name or (with_fleet and change.kind in _OF_FLEET)
+        entries += reversed([entry for entry in _entries(change) if is_about_all or _is_about(entry, name)])
         if len(entries) > MAX_ENTRIES:
             is_complete = False
             break

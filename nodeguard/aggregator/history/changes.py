@@ -56,11 +56,13 @@ SELECT min(at) FROM (SELECT at FROM node WHERE id = (SELECT min(id) FROM node)
 _TEXTS = msgspec.json.Decoder(dict[str, str])
 
 
-def read_history_view(file: str, name: str, since: float, now: float) -> HistoryView:
+def read_history_view(
+    file: str, name: str, since: float, now: float, *, with_fleet: bool = False
+) -> HistoryView:
     """Return the changes since a time. It blocks.
 
     file: of the history. name: of a node, incident or domain; empty for the fleet. since, now: seconds since
-    the epoch. Raises HistoryError.
+    the epoch. with_fleet: whether pauses and policies of the fleet belong to the name. Raises HistoryError.
     """
     with reading(file) as connection:
         [first] = connection.execute(_FIRST).fetchone()
@@ -69,7 +71,7 @@ def read_history_view(file: str, name: str, since: float, now: float) -> History
         notes = _Counted(_notes(connection, values))
         nodes = _Counted(_nodes(connection, values))
         changes = heapq.merge(notes, nodes, key=lambda change: -change.at)
-        view = history_view(changes, name, since, now, recorded_since=first or now)
+        view = history_view(changes, name, since, now, recorded_since=first or now, with_fleet=with_fleet)
         is_cut = max(notes.count, nodes.count) == _ROWS
         return replace(view, is_complete=view.is_complete and not is_cut)
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from aiohttp import web
 
+from nodeguard.aggregator.history.changes import read_history_view
 from nodeguard.aggregator.history.file import history_path
 from nodeguard.aggregator.history.node_findings import read_finding_periods
 from nodeguard.aggregator.history.reader import HistoryError
 from nodeguard.aggregator.http_listener import LimitedServer, listening
 from nodeguard.aggregator.pages.change_feed import ChangeFeed, fingerprint
-from nodeguard.aggregator.pages.html import Html, element
+from nodeguard.aggregator.pages.changes import PERIOD, changes_section
+from nodeguard.aggregator.pages.html import Html, element, join
 from nodeguard.aggregator.pages.layout import CONTENT_SECURITY_POLICY, StaticFile, StaticFiles, document
 from nodeguard.aggregator.pages.page_cache import PageCache
 from nodeguard.aggregator.pages.page_query import QueryError, incident_query, node_query
@@ -41,6 +45,8 @@ from nodeguard.fleet_api.text.phrases import api_time
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant, rfc3339
 
+_Read = TypeVar("_Read")
+
 logger = logging.getLogger(__name__)
 
 # Streams of changes at a time; other pages are read again instead. Seconds between two comments that show
@@ -58,6 +64,10 @@ _SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+# Seconds for the history: without its part a page is still of use.
+_HISTORY = 3.0
+_NO_HISTORY = "no history is recorded: set --history on the aggregator"
 
 # Bytes from which a response is compressed.
 _COMPRESSED = 2048
@@ -84,6 +94,8 @@ class StatusPages:
         self._context = context
         self._static = StaticFiles()
         self.cache = PageCache()
+        # One thread: a disk that hangs must not take those of other tasks.
+        self._history_thread = ThreadPoolExecutor(1, "page-history")
         # An empty feed is false.
         self.feed = feed if feed is not None else ChangeFeed(self._fingerprint)
 
@@ -139,7 +151,7 @@ class StatusPages:
         content: PageContent | None = None
         match kind, name:
             case "", "":
-                content = fleet_page(fleet, query.get("by", ""))
+                content = fleet_page(fleet, query.get("by", ""), await self._changes("", fleet.now.wall))
             case "incidents", "":
                 content = incidents_page(fleet, *incident_query(query))
             case "incidents", _:
@@ -147,7 +159,9 @@ class StatusPages:
             case "nodes", "":
                 content = nodes_page(fleet, node_query(query))
             case "nodes", _ if uid := self._context.planner.state.uid(name):
-                content = node_page(fleet, name, await self._timeline(uid, fleet.now.wall))
+                now = fleet.now.wall
+                past = join((await self._changes(name, now), await self._timeline(uid, now)))
+                content = node_page(fleet, name, past)
             case "checks", _:
                 content = check_page(fleet, name)
             case "domains", "":
@@ -156,15 +170,34 @@ class StatusPages:
                 content = domain_page(fleet, name)
         return content
 
+    async def _changes(self, name: str, now: float) -> Html:
+        """Return the changes of the past day. name: of a node, empty for the fleet."""
+        if not self._context.history:
+            return changes_section(None, _NO_HISTORY)
+        file = history_path(self._context.history)
+        read = partial(read_history_view, file, name, now - PERIOD, now, with_fleet=True)
+        try:
+            return changes_section(await self._read_history(read))
+        except HistoryError as error:
+            return changes_section(None, str(error))
+
     async def _timeline(self, uid: str, now: float) -> Html:
         if not self._context.history:
-            return timeline_section((), now, "no history is recorded: set --history on the aggregator")
+            return timeline_section((), now, _NO_HISTORY)
         file = history_path(self._context.history)
         try:
-            periods = await asyncio.to_thread(read_finding_periods, file, uid, now - TIMELINE)
+            periods = await self._read_history(partial(read_finding_periods, file, uid, now - TIMELINE))
         except HistoryError as error:
             return timeline_section((), now, str(error))
         return timeline_section(periods, now)
+
+    async def _read_history(self, read: Callable[[], _Read]) -> _Read:
+        """Return what a function reads from the history. Raises HistoryError."""
+        try:
+            async with asyncio.timeout(_HISTORY):
+                return await asyncio.get_running_loop().run_in_executor(self._history_thread, read)
+        except TimeoutError:
+            raise HistoryError(f"the history was not read within {_HISTORY:g} s: check its disk") from None
 
     async def _events(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send an event for each change until the client or the server ends."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from nodeguard.aggregator.history.node_findings import FindingPeriod
 from nodeguard.aggregator.pages.html import EMPTY, Html, element, join
@@ -19,6 +20,18 @@ _PERIODS = 100
 
 # The drawing, in its own units: its width, the height of a row, and the narrowest visible bar.
 _WIDTH, _ROW, _NARROWEST = 700.0, 16.0, 2.0
+
+
+class Bar(NamedTuple):
+    """A bar of a drawing. row: its number. begin, end: as shares of the time that the drawing shows. title:
+    the text of a pointer on it.
+    """
+
+    row: int
+    begin: float
+    end: float
+    style: str
+    title: str
 
 
 def timeline_section(periods: Sequence[FindingPeriod], now: float, problem: str = "") -> Html:
@@ -48,35 +61,52 @@ def _row(period: FindingPeriod, now: float) -> tuple[str, ...]:
 
 
 def _drawing(periods: Sequence[FindingPeriod], now: float) -> Html:
-    """Return a bar for each period, in one row for each check; the end of the time is on the right."""
+    """Return a bar for each period, in one row for each check."""
     checks = list(dict.fromkeys(period.check for period in periods))[:_ROWS]
     begin = now - TIMELINE
-    height = _ROW * len(checks)
-    days = (
-        element("rect", x=f"{_WIDTH * day / _DAYS:g}", y="0", width="1", height=f"{height:g}", class_="day")
-        for day in range(1, _DAYS)
-    )
-    bars = []
-    for period in reversed(periods):
-        if period.check not in checks:
-            continue
-        left = max(0.0, (period.began - begin) / TIMELINE * _WIDTH)
-        right = _WIDTH if period.ended is None else (period.ended - begin) / TIMELINE * _WIDTH
-        bars.append(
-            element(
-                "rect",
-                element("title", f"{period.check}: {period.message}"),
-                x=f"{min(left, _WIDTH - _NARROWEST):.1f}",
-                y=f"{_ROW * checks.index(period.check) + 2:g}",
-                width=f"{max(_NARROWEST, right - left):.1f}",
-                height=f"{_ROW - 4:g}",
-                class_=period.health.value,
-            )
+    bars = [
+        Bar(
+            checks.index(period.check),
+            (period.began - begin) / TIMELINE,
+            1.0 if period.ended is None else (period.ended - begin) / TIMELINE,
+            period.health.value,
+            f"{period.check}: {period.message}",
         )
-    labels = join(element("li", check) for check in checks)
+        for period in reversed(periods)
+        if period.check in checks
+    ]
+    return chart(checks, bars, _DAYS, f"{_DAYS} days ago", "Findings by check; the table has the same")
+
+
+def chart(labels: Sequence[str], bars: Iterable[Bar], divisions: int, start: str, about: str) -> Html:
+    """Return a drawing of bars in labelled rows; the end of the time is on the right.
+
+    divisions: of the time, by lines. start: the time on the left. about: the text alternative.
+    """
+    height = _ROW * len(labels)
+    lines = (
+        element(
+            "rect", x=f"{_WIDTH * line / divisions:g}", y="0", width="1", height=f"{height:g}", class_="day"
+        )
+        for line in range(1, divisions)
+    )
     drawing = element(
-        "svg", join(days), join(bars), viewBox=f"0 0 {_WIDTH:g} {height:g}", height=f"{height:g}", role="img",
-        preserveAspectRatio="none", aria_label="Findings by check; the table has the same",
+        "svg", join(lines), join(map(_bar, bars)), viewBox=f"0 0 {_WIDTH:g} {height:g}", height=f"{height:g}",
+        role="img", preserveAspectRatio="none", aria_label=about,
     )  # fmt: skip
-    axis = element("p", element("span", "7 days ago"), element("span", "now"), class_="axis")
-    return element("div", element("ol", labels), element("div", drawing, axis), class_="timeline")
+    axis = element("p", element("span", start), element("span", "now"), class_="axis")
+    names = join(element("li", label) for label in labels)
+    return element("div", element("ol", names), element("div", drawing, axis), class_="timeline")
+
+
+def _bar(bar: Bar) -> Html:
+    left, right = max(0.0, bar.begin * _WIDTH), bar.end * _WIDTH
+    return element(
+        "rect",
+        element("title", bar.title),
+        x=f"{min(left, _WIDTH - _NARROWEST):.1f}",
+        y=f"{_ROW * bar.row + 2:g}",
+        width=f"{max(_NARROWEST, right - left):.1f}",
+        height=f"{_ROW - 4:g}",
+        class_=bar.style,
+    )

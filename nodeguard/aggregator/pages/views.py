@@ -73,8 +73,10 @@ class PageContent(NamedTuple):
     search: str = ""
 
 
-def fleet_page(fleet: Fleet, topology: str) -> PageContent:
-    """Return the first page: the headline of `nodeguard status`, the worst incidents, and the map."""
+def fleet_page(fleet: Fleet, topology: str, changes: Html = EMPTY) -> PageContent:
+    """Return the first page: the headline of `nodeguard status`, the worst incidents, and the map. changes:
+    of the past day.
+    """
     status = fleet_status(fleet.planner, fleet.service, fleet.now)
     view = status_view(status)
     head, *_ = view.sections
@@ -113,6 +115,7 @@ def fleet_page(fleet: Fleet, topology: str) -> PageContent:
             element("section", element("h2", "Marks, budgets and policy"), fields(rest), id="facts"),
             class_="columns",
         ),
+        changes,
     )
     return PageContent(view.title, join(content))
 
@@ -205,8 +208,8 @@ def nodes_page(fleet: Fleet, query: NodeQuery) -> PageContent:
     return PageContent("Nodes", node_list(list_nodes(fleet.planner, fleet.now).nodes, query), query.name)
 
 
-def node_page(fleet: Fleet, name: str, timeline: Html) -> PageContent | None:
-    """Return the page of a node; None if there is none. timeline: its findings over time."""
+def node_page(fleet: Fleet, name: str, past: Html) -> PageContent | None:
+    """Return the page of a node; None if there is none. past: its changes and findings over time."""
     node = describe_node(fleet.planner, fleet.service, name, fleet.now)
     if node is None:
         return None
@@ -218,7 +221,7 @@ def node_page(fleet: Fleet, name: str, timeline: Html) -> PageContent | None:
     content = (
         sections(view, advice),
         element("section", element("h2", "Incidents"), incident_table(open_incidents, fleet.remedies)),
-        timeline,
+        past,
         element("section", element("h2", "Domains"), element("p", *domains)) if domains else EMPTY,
     )
     return PageContent(view.title, join(content))

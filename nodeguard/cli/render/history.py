@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from nodeguard.cli.render.terminal import StyledLine, StyledText
-from nodeguard.fleet_api.schema.history import HistoryChange, HistoryEntry, HistoryView
+from nodeguard.fleet_api.schema.history import HistoryEntry, HistoryView
+from nodeguard.fleet_api.text.history import CHANGE_STYLES
 from nodeguard.fleet_api.text.phrases import api_time
 
 # Columns of the time and of the change.
 _CHANGE = 13
-
-_STYLES: dict[HistoryChange, str] = {
-    "opened": "fatal",
-    "changed": "warning",
-    "resolved": "ok",
-    "marked": "suspect",
-    "released": "ok",
-    "stale": "warning",
-}
 
 
 def history_lines(view: HistoryView) -> list[StyledLine]:
@@ -41,6 +33,6 @@ def _line(entry: HistoryEntry) -> StyledLine:
     text = f"{subject}: {entry.text}" if subject else entry.text
     head = (
         StyledText(f"{api_time(entry.at)}  ", "dim"),
-        StyledText(f"{entry.change:<{_CHANGE}}", _STYLES.get(entry.change, "")),
+        StyledText(f"{entry.change:<{_CHANGE}}", CHANGE_STYLES.get(entry.change, "")),
     )
     return StyledLine(head, text)

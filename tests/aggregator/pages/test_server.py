@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,10 @@ from nodeguard.aggregator.pages import handler as pages_handler
 from nodeguard.aggregator.pages.change_feed import ChangeFeed
 from nodeguard.aggregator.pages.handler import MAX_STREAMS, PagesContext, StatusPages, serve_pages
 from nodeguard.aggregator.pages.layout import CONTENT_SECURITY_POLICY
+from nodeguard.fleet.state.history_events import HistoryNote, NoteKind
+from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.model.mark import Mark, MarkCause, MarkRecord
 from tests.aggregator.history.scene import START, received
 from tests.aggregator.pages.scenes import CATALOGUE, gpu_name, pages_context, plain_fleet
 from tests.fleet.scene import Fleet, finding
@@ -253,6 +257,40 @@ async def test_the_findings_of_a_node_come_from_the_history(fleet: Fleet, tmp_pa
     async with served(fleet, str(tmp_path)) as session, session.get(f"/nodes/{gpu_name(3)}") as response:
         assert response.status == 200
         assert "Not available: " in (await response.read()).decode()
+
+
+async def test_the_changes_of_the_past_day_come_from_the_history(fleet: Fleet, tmp_path: Path) -> None:
+    store = HistoryStore(str(tmp_path / "history.sqlite"))
+    mark = MarkCause(Mark.QUARANTINE, "gpu-lost", "gpu/0000:3b:00", "gpu", 0.0)
+    notes = (
+        (NoteKind.MARKS, "uid-3", gpu_name(3), encode_record(MarkRecord())),
+        (NoteKind.MARKS, "uid-3", gpu_name(3), encode_record(MarkRecord((mark,)))),
+        (NoteKind.PAUSE, "", "", "paused by alice"),
+    )
+    store.add([HistoryNote(fleet.wall - 60.0, *note) for note in notes], fleet.wall)
+    store.close()
+    for path, counts in (
+        ("/", "1 mark set, 1 pause"),
+        (f"/nodes/{gpu_name(3)}", "1 mark set, 1 pause"),
+        (f"/nodes/{gpu_name(4)}", "1 pause"),
+    ):
+        async with served(fleet, str(tmp_path)) as session, session.get(path) as response:
+            assert f"Past 24 hours</b>: {counts}" in (await response.read()).decode()
+
+
+async def test_a_history_that_hangs_delays_a_page_for_a_limited_time(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hang = threading.Event()
+    monkeypatch.setattr(pages_handler, "read_history_view", lambda *_, **__: hang.wait(PATIENCE))
+    monkeypatch.setattr(pages_handler, "_HISTORY", 0.02)
+    try:
+        async with served(fleet, str(tmp_path)) as session:
+            for path in ("/?by=fabric", "/?by=power"):
+                async with session.get(path) as response:
+                    assert "not available: the history was not read within" in await response.text()
+    finally:
+        hang.set()
 
 
 async def test_an_internal_error_is_logged_and_not_shown(fleet: Fleet, log: LogLines) -> None:
