@@ -11,7 +11,7 @@ from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Reading
+from nodeguard.model.observation import Component, Reading
 from nodeguard.model.recovery import KUBELETS, Site, resets_together
 from nodeguard.model.signal import Scalar, Signal
 from nodeguard.model.target import nvswitch_target
@@ -96,6 +96,13 @@ class InventoryJudgement(Pipeline):
             mig=frozenset(self._mig),
             driver_container=self._has_driver_container,
         )
+
+    def gpus(self) -> dict[str, Component | None]:
+        """Return each GPU by target, with its last known component."""
+        components = self.state.components
+        return {
+            target: components.get(target) for target in sorted(self._targets) if target.startswith("gpu/")
+        }
 
     def inventory(self) -> MachineInventory:
         """Return the inventory from the readings until now."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from nodeguard.judge.fold import attach_symptoms, fold_findings, sort_findings, worst_health
+from nodeguard.judge.fold import attach_symptoms, fold_findings, root_causes, sort_findings, worst_health
 from nodeguard.judge.rules import PassedChecks, Rules
 from nodeguard.judge.state import SourceStatus, TargetResult, TargetState
 from nodeguard.model.finding import (
@@ -31,11 +31,21 @@ _NO_FAMILY: frozenset[str] = frozenset()
 
 
 def compute_verdict(
-    rules: Rules, results: Mapping[str, TargetResult], sources: Mapping[str, SourceStatus], platform: str
+    rules: Rules,
+    results: Mapping[str, TargetResult],
+    sources: Mapping[str, SourceStatus],
+    platform: str,
+    is_selected: Callable[[str], bool] | None = None,
 ) -> Verdict:
-    """Return the node's verdict. results: by target. platform: id of the matched platform, or empty."""
+    """Return the node's verdict. results: by target. platform: id of the matched platform, or empty.
+
+    is_selected: whether a target is part of the verdict; None for all. The cause of a fault on a selected
+    target is part of it wherever it is.
+    """
+    active = _active_findings(rules, results, is_selected)
+    if is_selected is not None:
+        results = {target: result for target, result in results.items() if is_selected(target)}
     counts = Counter(map(target_kind, results))
-    active = _active_findings(rules, results)
     findings = fold_findings((finding for finding in active if finding.health != Health.OK), counts)
     past = (finding for result in results.values() for finding in result.past_findings)
     ok = (finding for finding in active if finding.health == Health.OK)
@@ -64,13 +74,20 @@ def compute_verdict(
     )
 
 
-def _active_findings(rules: Rules, results: Mapping[str, TargetResult]) -> list[Finding]:
-    """Return the active findings of all targets, with symptoms merged into their causes."""
+def _active_findings(
+    rules: Rules, results: Mapping[str, TargetResult], is_selected: Callable[[str], bool] | None
+) -> list[Finding]:
+    """Return the active findings of all or the selected targets, with symptoms merged into their causes."""
     findings = [finding for result in results.values() for finding in result.findings]
     if not findings:
         return []
-    targets = {name: result.state for name, result in results.items()}
-    return attach_symptoms(findings, rules.checks, dependencies(targets))
+    depends_on = dependencies({name: result.state for name, result in results.items()})
+    if is_selected is not None:
+        active = {(finding.check, finding.target): finding for finding in findings}
+        causes = root_causes(active, rules.checks, depends_on)
+        selected = {causes.get(key, key) for key in active if is_selected(key[1])}
+        findings = [active[key] for key in active if causes.get(key, key) in selected]
+    return attach_symptoms(findings, rules.checks, depends_on)
 
 
 def _has_released(results: Mapping[str, TargetResult], sources: Mapping[str, SourceStatus]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from nodeguard.judge.clear import ClearRequest, ClearResult, apply_clears, clear
 from nodeguard.judge.judge import JudgeSettings, judge
 from nodeguard.judge.rules import compile_rules
 from nodeguard.judge.state import JudgeState
+from nodeguard.judge.verdict import compute_verdict
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
@@ -111,6 +112,12 @@ class Pipeline:
         for target, code, count in xid_events(derivation.readings, self.catalogue):
             self.xid_events[target, code] += count
         return with_hardware(verdict, components)
+
+    def verdict_of(self, is_selected: Callable[[str], bool], platform: str) -> Verdict:
+        """Return the verdict of the last evaluation on some targets. platform: of the verdict on all."""
+        judged = self.state.judged
+        verdict = compute_verdict(self._rules, judged.results, judged.sources, platform, is_selected)
+        return with_hardware(verdict, self.state.components)
 
     def clear(self, request: ClearRequest, instant: Instant) -> ClearResult:
         """Clear a finding for an operator; the next verdict does not contain it.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from nodeguard.cli.check_catalogue import Selection, load_catalogue, parse_selection
-from nodeguard.cli.machine_inventory import InventoryJudgement, MachineInventory
+from nodeguard.cli.gpu_selection import GpuSelection, select_gpus
+from nodeguard.cli.machine_inventory import InventoryJudgement
 from nodeguard.cli.options import (
     add_checks,
     add_family,
@@ -22,11 +23,13 @@ from nodeguard.cli.options import (
     validate_platform,
     warn_about_instance_type,
 )
+from nodeguard.cli.render.conclusion import conclusion
 from nodeguard.cli.scope import reason_not_evaluated, restrict_verdict
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, UsageError, duration
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding, Health, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.recovery import Recovery, Site, recovery_commands
@@ -56,13 +59,18 @@ class CheckTask(NamedTuple):
 
 
 class CheckResult(NamedTuple):
-    """The verdict on a node at a time, with the node's inventory, and where commands for it run."""
+    """The verdict on a node at a time, with its judgement, and where commands for it run.
+
+    conclusion: what the verdict means. is_partial: whether it is on some checks or GPUs only.
+    """
 
     hostname: str
     verdict: Verdict
     instant: Instant
-    inventory: MachineInventory
+    judgement: InventoryJudgement
     site: Site
+    conclusion: str = ""
+    is_partial: bool = False
 
 
 def run(options: Namespace) -> int:
@@ -74,16 +82,16 @@ def run(options: Namespace) -> int:
         return OK
     catalogue, signals = load_catalogue(options.checks, options.runbook_url_base or "")
     selection = parse_selection(catalogue, options.names, options.family)
+    if options.gpu and selection is not None and not _of_gpus(selection.checks):
+        raise UsageError(f"--gpu: {', '.join(selection.names)} has no check of GPUs: leave out --gpu")
     task = CheckTask(options, catalogue, signals, selection, all_sources(catalogue.patterns))
     result = _check_machine(task) if options.bundle is None else _check_recording(task)
-    reason = ""
-    if selection is not None:
-        result = result._replace(verdict=restrict_verdict(result.verdict, selection.checks, task.sources))
-        if not (result.verdict.evaluated or result.verdict.read_failures):
-            reason = reason_not_evaluated(selection.names, selection.checks)
-    verdict = result.verdict
-    _print(task, result, reason)
-    return exit_code(verdict, strict=options.strict, fail_on=options.fail_on)
+    if options.gpu:
+        result = _with_gpus(task, result, select_gpus(options.gpu, result.judgement.gpus()))
+    else:
+        result = _with_conclusion(task, result)
+    _print(task, result)
+    return exit_code(result.verdict, strict=options.strict, fail_on=options.fail_on)
 
 
 def build_parser() -> ArgumentParser:
@@ -95,6 +103,7 @@ def build_parser() -> ArgumentParser:
             "nodeguard check",
             "nodeguard check gpu-lost 'gpu-ecc-*'",
             "nodeguard check --family nvlink",
+            "nodeguard check --gpu 5",
             "nodeguard check --from DIR -v",
         ),
         epilog="Exit codes: 0 ok, 1 warning or suspect, 2 fatal, 3 usage "
@@ -125,6 +134,9 @@ def build_parser() -> ArgumentParser:
         help="run only these checks: ids, or patterns such as 'gpu-ecc-*'; default: all",
     )
     add_family(parser)
+    add("--gpu", metavar="GPU", action="append", default=[],
+        help="only this GPU and its links: index, UUID, serial number or PCI address (repeatable)"
+        )  # fmt: skip
     add_checks(parser)
     add_runbook_url_base(parser)
     add_machine(parser)
@@ -163,7 +175,7 @@ def _check_recording(task: CheckTask) -> CheckResult:
         hostname=manifest.hostname,
         verdict=verdict,
         instant=recording.state_at(at).instant,
-        inventory=judgement.inventory(),
+        judgement=judgement,
         site=judgement.site(manifest.hostname),
     )
 
@@ -180,7 +192,38 @@ def _check_machine(task: CheckTask) -> CheckResult:
         verdict = evaluate_live(machine, task.sources, judgement, options.seconds or 0.0, options.timeout)
         hostname = os.environ.get("NODE_NAME") or os.uname().nodename
         site = live_site(judgement.site(hostname), os.environ, os.path.exists)
-        return CheckResult(hostname, verdict, machine.now(), judgement.inventory(), site)
+        return CheckResult(hostname, verdict, machine.now(), judgement, site)
+
+
+def _of_gpus(checks: Iterable[Check]) -> list[Check]:
+    """Return the checks of GPUs and their links."""
+    return [check for check in checks if not {"gpu", "nvlink"}.isdisjoint(check.targets)]
+
+
+def _with_conclusion(task: CheckTask, result: CheckResult) -> CheckResult:
+    """Return a result with its conclusion, restricted to the selected checks."""
+    verdict, selection, reason = result.verdict, task.selection, ""
+    if selection is not None:
+        verdict = restrict_verdict(verdict, selection.checks, task.sources)
+        if not (verdict.evaluated or verdict.read_failures):
+            reason = reason_not_evaluated(selection.names, selection.checks)
+    text = conclusion(result.hostname, verdict, reason, selection.text if selection else "")
+    return result._replace(verdict=verdict, conclusion=text, is_partial=selection is not None)
+
+
+def _with_gpus(task: CheckTask, result: CheckResult, gpus: GpuSelection) -> CheckResult:
+    """Return a result that is restricted to some GPUs, with its conclusion."""
+    selection = task.selection
+    checks = _of_gpus(selection.checks if selection else task.catalogue.checks)
+    verdict = result.judgement.verdict_of(gpus.includes, result.verdict.platform)
+    verdict = gpus.restrict(result.verdict, restrict_verdict(verdict, checks, task.sources))
+    text = conclusion(
+        f"{gpus.text} of {result.hostname}",
+        verdict,
+        selection=selection.text if selection else "all checks",
+        elsewhere=gpus.elsewhere(result.verdict, verdict),
+    )
+    return result._replace(verdict=verdict, conclusion=text, is_partial=True)
 
 
 def live_site(site: Site, environ: Mapping[str, str], exists: Callable[[str], bool]) -> Site:
@@ -220,16 +263,16 @@ def action_commands(catalogue: Catalogue, site: Site) -> Callable[[Finding], tup
     return commands
 
 
-def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
+def _print(task: CheckTask, result: CheckResult) -> None:
     options, verdict = task.options, result.verdict
     commands = action_commands(task.catalogue, result.site)
-    selected = "" if task.selection is None else task.selection.text
+    inventory = result.judgement.inventory()
     match options.output:
         case "json":
             from nodeguard.cli.render.verdict_json import JsonContext, as_json  # noqa: PLC0415 - one format of three
 
-            context = JsonContext(result.hostname, result.instant, reason, selected, commands)
-            print_output(as_json(verdict, result.inventory, context))
+            context = JsonContext(result.hostname, result.conclusion, result.instant, commands)
+            print_output(as_json(verdict, inventory, context))
         case "prometheus":
             from nodeguard.cli.render.verdict_metrics import as_metrics  # noqa: PLC0415
             from nodeguard.sources.nvml import gpu_identities  # noqa: PLC0415
@@ -245,15 +288,14 @@ def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
             from nodeguard.fleet_api.text.check import meanings  # noqa: PLC0415
 
             text = VerdictText(
-                hostname=result.hostname,
+                conclusion=result.conclusion,
                 verdict=verdict,
                 instant=result.instant,
                 meanings=meanings(task.catalogue),
-                inventory=inventory_text(result.inventory, verdict.platform),
-                reason=reason,
+                inventory=inventory_text(inventory, verdict.platform),
                 checks_option=" ".join(f"--checks {shlex.quote(f'{folder}')}" for folder in options.checks),
-                selection=selected,
                 commands=commands,
+                is_partial=result.is_partial,
             )
             if options.verbose:
                 view = verdict_view(text, quiet=options.quiet, verbose=True)

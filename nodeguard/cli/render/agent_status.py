@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.agent.control import AgentStatus
+from nodeguard.cli.render.conclusion import conclusion
 from nodeguard.cli.render.terminal import format_time
 from nodeguard.cli.render.verdict import VerdictText, verdict_view
 from nodeguard.cli.render.verdict_json import FindingOutput, HealthOutput, finding_output
@@ -119,7 +120,8 @@ def agent_status_view(status: AgentStatus) -> View:
         verdict = View((Section(heading),))
     else:
         instant = Instant(status.at, 0.0, status.boot_id)
-        verdict = verdict_view(VerdictText(status.node, status.verdict, instant, {}), quiet=True)
+        first_line = conclusion(status.node, status.verdict)
+        verdict = verdict_view(VerdictText(first_line, status.verdict, instant, {}), quiet=True)
     return View((*verdict.sections, Section(None, tuple(_facts(status)))))
 
 

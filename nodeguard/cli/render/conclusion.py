@@ -34,28 +34,43 @@ class ApplicationError(NamedTuple):
     evidence: Evidence
 
 
-def conclusion(hostname: str, verdict: Verdict, reason: str = "", selection: str = "") -> str:
+def conclusion(
+    subject: str,
+    verdict: Verdict,
+    reason: str = "",
+    selection: str = "",
+    elsewhere: Sequence[Finding] = (),
+) -> str:
     """Return what a verdict means for the node, in one or a few sentences.
 
-    reason: why no check could be evaluated, where it is known. selection: the checks that were evaluated, as
-    in `the checks of gpu`; empty for all.
+    subject: the host name, or GPUs of it. reason: why no check could be evaluated, where it is known.
+    selection: the checks that were evaluated, as in `the checks of gpu`; empty for all. elsewhere: findings
+    of the node that are not about the subject.
     """
+    text = _conclusion(subject, verdict, reason, selection)
+    if not elsewhere:
+        return text
+    noun = "finding" if len(elsewhere) == 1 else "findings"
+    return f"{text} Elsewhere on the node: {_counts(elsewhere)} {noun}."
+
+
+def _conclusion(subject: str, verdict: Verdict, reason: str, selection: str) -> str:
     unread = ""
     if verdict.read_failures:
         unread = (
             f" Not read: {', '.join(dict.fromkeys(failure.source for failure in verdict.read_failures))}."
         )
     if verdict.findings:
-        return f"{hostname} {_WORK[verdict.health]}. {_worst(verdict.findings)}{unread}"
+        return f"{subject} {_WORK[verdict.health]}. {_worst(verdict.findings)}{unread}"
     if not verdict.evaluated:
         because = f": {reason}" if reason else ""
-        return f"the health of {hostname} is unknown, no check could be evaluated{because}.{unread}"
+        return f"the health of {subject} is unknown, no check could be evaluated{because}.{unread}"
     if selection:
-        text = f"{hostname} passed {selection}."
+        text = f"{subject} passed {selection}."
     elif verdict.read_failures:
-        text = f"no fault was found on {hostname}, but not all of it could be read."
+        text = f"no fault was found on {subject}, but not all of it could be read."
     else:
-        text = f"{hostname} is healthy."
+        text = f"{subject} is healthy."
     return f"{text}{_applications(verdict)}{unread}"
 
 
@@ -69,9 +84,14 @@ def _worst(findings: Sequence[Finding]) -> str:
     text = finding_text(worst, target_text(worst.target, worst.hardware))
     if len(findings) == 1:
         return text
+    return f"{_counts(findings)}. Worst: {text}"
+
+
+def _counts(findings: Sequence[Finding]) -> str:
+    """Return the number of findings by health, as in `1 fatal, 2 warning`."""
     counts = Counter(finding.health for finding in findings)
     order = sorted((health for health in Health if counts[health]), key=lambda health: -health.rank)
-    return f"{', '.join(f'{counts[health]} {health.value}' for health in order)}. Worst: {text}"
+    return ", ".join(f"{counts[health]} {health.value}" for health in order)
 
 
 def finding_text(finding: Finding, target: str) -> str:

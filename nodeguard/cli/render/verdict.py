@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from nodeguard.cli.render.conclusion import (
     ApplicationError,
     application_errors,
-    conclusion,
     error_text,
     finding_text,
     is_healthy,
@@ -57,20 +56,19 @@ EVERYTHING = Detail(None)
 class VerdictText(NamedTuple):
     """What the view of a verdict needs.
 
-    meanings: of coded readings in the evidence. inventory: of the machine, empty for none. reason: why no
-    check could be evaluated, where it is known. checks_option: the --checks options of the command line.
-    selection: see conclusion. commands: of a finding's action.
+    conclusion: the first line. meanings: of coded readings in the evidence. inventory: of the machine, empty
+    for none. checks_option: the --checks options of the command line. commands: of a finding's action.
+    is_partial: whether only some checks or GPUs were evaluated.
     """
 
-    hostname: str
+    conclusion: str
     verdict: Verdict
     instant: Instant
     meanings: Mapping[str, str]
     inventory: str = ""
-    reason: str = ""
     checks_option: str = ""
-    selection: str = ""
     commands: Callable[[Finding], tuple[str, ...]] = no_commands
+    is_partial: bool = False
 
 
 def verdict_view(
@@ -90,7 +88,7 @@ def verdict_view(
     sections += map(_line, verdict.findings[in_full:][: detail.lines])
     others: list[Iterable[Field | Note]] = []
     if not quiet:
-        others.append(_informational(verdict, text.instant.wall, detail))
+        others.append(_informational(text, detail))
     if verbose:
         others += (map(_counter, verdict.counter_totals), map(_passed, verdict.passed))
     others.append(map(_unreadable, verdict.read_failures[: detail.others]))
@@ -128,7 +126,7 @@ def _last(verdict: Verdict, detail: Detail, *, quiet: bool) -> Iterator[Note]:
 def headline(text: VerdictText) -> Heading:
     """Return the conclusion, with the sources that could not be read."""
     health = (text.verdict.known_health or DataStatus.UNKNOWN).value
-    return badge_heading(health, health, conclusion(text.hostname, text.verdict, text.reason, text.selection))
+    return badge_heading(health, health, text.conclusion)
 
 
 def _line(finding: Finding) -> Section:
@@ -170,8 +168,9 @@ def _joined(text: str) -> str:
     return " ".join((first, *(line.removeprefix(prefix).strip() for line in rest)))
 
 
-def _informational(verdict: Verdict, now: float, detail: Detail) -> Iterator[Field]:
+def _informational(text: VerdictText, detail: Detail) -> Iterator[Field]:
     """Yield what does not affect the node's health: the errors of applications, then the rest."""
+    verdict = text.verdict
     errors: dict[str, list[ApplicationError]] = {}
     others = []
     for finding in verdict.informational:
@@ -184,10 +183,10 @@ def _informational(verdict: Verdict, now: float, detail: Detail) -> Iterator[Fie
         listed.sort(key=lambda error: error.evidence.at)
         for error in listed[-detail.errors :]:
             where = "" if error.target == NODE else f"{_short(error.target, error.hardware)}, "
-            yield Field("application", f"{where}{error_text(error, now)}")
+            yield Field("application", f"{where}{error_text(error, text.instant.wall)}")
         hidden = len(listed) - detail.errors
         more = f"{hidden} earlier: see -o json. " if hidden > 0 else ""
-        yield Field("", f"{more}{_cause(verdict, listed)}{remedy}")
+        yield Field("", f"{more}{_cause(text, listed)}{remedy}")
     for finding in others[: detail.others]:
         times = sum(evidence.count for evidence in finding.evidence)
         count = f", {times} times" if times > 1 else ""
@@ -197,9 +196,10 @@ def _informational(verdict: Verdict, now: float, detail: Detail) -> Iterator[Fie
         )
 
 
-def _cause(verdict: Verdict, errors: Iterable[ApplicationError]) -> str:
+def _cause(text: VerdictText, errors: Iterable[ApplicationError]) -> str:
     """Return whether the node may have caused the errors of applications; empty if a check suspects it."""
-    if is_healthy(verdict):
+    verdict = text.verdict
+    if is_healthy(verdict) and not text.is_partial:
         return "The program caused this: the node is healthy. "
     gpus = {error.target: _short(error.target, error.hardware) for error in errors if error.target != NODE}
     suspects = {target for finding in verdict.findings for target in (finding.target, *finding.targets)}

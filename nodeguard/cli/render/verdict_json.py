@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.cli.machine_inventory import MachineInventory
-from nodeguard.cli.render.conclusion import conclusion, no_commands
+from nodeguard.cli.render.conclusion import no_commands
 from nodeguard.cli.scope import verdict_data_status
 from nodeguard.cli.streams import to_json
 from nodeguard.model.finding import (
@@ -128,12 +128,11 @@ class CheckOutput(Struct, frozen=True):
 
 
 class JsonContext(NamedTuple):
-    """What the output has besides the verdict. reason, selection: see conclusion. commands: of a finding."""
+    """What the output has besides the verdict. conclusion: the first line. commands: of a finding."""
 
     hostname: str
+    conclusion: str
     instant: Instant
-    reason: str = ""
-    selection: str = ""
     commands: Callable[[Finding], tuple[str, ...]] = no_commands
 
 
@@ -143,7 +142,7 @@ def as_json(verdict: Verdict, inventory: MachineInventory, context: JsonContext)
         version=1,
         verdict=VerdictOutput(
             node=context.hostname,
-            conclusion=conclusion(context.hostname, verdict, context.reason, context.selection),
+            conclusion=context.conclusion,
             at=rfc3339(context.instant.wall),
             boot_id=context.instant.boot_id,
             platform=verdict.platform,

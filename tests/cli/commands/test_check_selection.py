@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -10,6 +11,7 @@ from fixtures.bundles import bundle_path
 from nodeguard.cli.main import main
 
 LOST = str(bundle_path("gpu-off-bus"))
+UUID = "GPU-5c8f0005-0a1b-2c3d-4e5f-607182930405"
 
 
 @pytest.mark.parametrize("only", [["--family", "clock,kernel"], ["--family", "clock", "--family", "kernel"]])
@@ -45,3 +47,68 @@ def test_a_wrong_selection_is_an_error(
 def test_a_named_check_that_does_not_apply_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "dimm-uncorrected", "--from", str(bundle_path("gpu-gone"))]) == 3
     assert "dimm-uncorrected does not apply, this machine has no DIMMs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["5", "GPU 5", "1650522100005", "gpu/0000:C3:00", "00000000:C3:00.0", UUID])
+def test_a_gpu_has_several_names(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", LOST, "--gpu", name]) == 2
+    assert "FATAL  GPU 5 of gpu-off-bus should take no work. GPU lost: GPU 5 (" in capsys.readouterr().out
+
+
+def test_the_exit_code_is_that_of_the_selected_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", LOST, "--gpu", "4"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "OK  GPU 4 of gpu-off-bus passed all checks. Elsewhere on the node: 1 fatal finding."
+    assert main(["check", "--from", LOST, "--gpu", "4", "--gpu", "5"]) == 2
+
+
+def test_an_unknown_gpu_is_an_error_that_names_the_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", LOST, "--gpu", "8"]) == 3
+    error = capsys.readouterr().err
+    assert (
+        "no GPU is named '8': expected an index, UUID, serial number or PCI address: 0 (0000:1b:00), "
+        in error
+    )
+    assert main(["check", "--from", str(bundle_path("healthy-cpu-only")), "--gpu", "0"]) == 3
+    assert "no GPU is named '0': no GPU was found on this machine" in capsys.readouterr().err
+
+
+def test_only_the_links_and_kernel_lines_of_the_gpu_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    recording = str(bundle_path("nvlink-link-errors"))
+    main(["check", "--from", recording, "-o", "json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    gpu = next(target for finding in findings for target in finding["targets"] if "/nvlink/" in target)
+    gpu = gpu.partition("/nvlink/")[0]
+    main(["check", "--from", recording, "-o", "json", "--gpu", gpu])
+    output = json.loads(capsys.readouterr().out)
+    selected = [*output["findings"], *output["informational"]]
+    assert selected
+    assert {target.partition("/nvlink/")[0] for finding in selected for target in finding["targets"]} == {gpu}
+
+
+def test_the_cause_of_a_gpus_fault_is_shown_wherever_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", str(bundle_path("fabric-manager-down")), "--gpu", "1"]) == 2
+    assert "GPU 1 of fabric-manager-down should take no work. Fabric manager down:" in capsys.readouterr().out
+
+
+def test_a_gpu_that_cannot_be_read_does_not_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", str(bundle_path("driver-hung")), "--gpu", "0"]) == 2
+    assert "GPU 0 of driver-hung should take no work. Driver does not answer" in capsys.readouterr().out
+    assert main(["check", "--from", str(bundle_path("gpus-never-listed")), "--gpu", "0000:1b:00"]) == 3
+    assert "the health of GPU 0000:1b:00 of gpus-never-listed is unknown" in capsys.readouterr().out
+
+
+def test_checks_and_gpus_are_selected_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "gpu-ecc-*", "--from", LOST, "--gpu", "4"]) == 0
+    assert "OK  GPU 4 of gpu-off-bus passed gpu-ecc-*." in capsys.readouterr().out
+    assert main(["check", "fs-full", "--from", LOST, "--gpu", "4"]) == 3
+    assert "--gpu: fs-full has no check of GPUs: leave out --gpu" in capsys.readouterr().err
+
+
+def test_a_part_of_the_checks_does_not_make_the_node_healthy(capsys: pytest.CaptureFixture[str]) -> None:
+    recording = str(bundle_path("gpu-programs-die-alone"))
+    for only in (["--gpu", "1"], ["--family", "gpu-xid"]):
+        assert main(["check", "--from", recording, *only]) == 0
+        output = " ".join(capsys.readouterr().out.split())
+        assert "the node is healthy" not in output
+        assert "No check finds a fault of GPU 1." in output

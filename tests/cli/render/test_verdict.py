@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from nodeguard.cli.render.conclusion import conclusion
 from nodeguard.cli.render.terminal import CHECK, StyledLine, view_lines
 from nodeguard.cli.render.verdict import VerdictText, verdict_view
 from nodeguard.model.finding import (
@@ -36,7 +37,7 @@ def plain(line: StyledLine) -> str:
 
 
 def printed(of: Verdict, **more: Any) -> list[str]:
-    return lines(VerdictText("node-1", of, NOW, WORDS), **more)
+    return lines(VerdictText(conclusion("node-1", of), of, NOW, WORDS), **more)
 
 
 def lines(text: VerdictText, **more: Any) -> list[str]:
@@ -65,13 +66,15 @@ def test_nothing_wrong() -> None:
 
 
 def test_the_inventory_follows_the_first_line() -> None:
-    text = VerdictText("node-1", verdict(), NOW, WORDS, inventory="8x NVIDIA H100, driver 580")
+    text = VerdictText("node-1 is healthy.", verdict(), NOW, WORDS, inventory="8x NVIDIA H100, driver 580")
     assert lines(text)[1] == "  machine   8x NVIDIA H100, driver 580"
     assert len(lines(text, quiet=True)) == 1
 
 
 def test_a_check_of_the_site_is_explained_with_its_directory() -> None:
-    text = VerdictText("node-1", verdict(lost()), NOW, WORDS, checks_option="--checks site")
+    text = VerdictText(
+        "node-1 should take no work.", verdict(lost()), NOW, WORDS, checks_option="--checks site"
+    )
     assert lines(text)[-3] == "  see       nodeguard explain gpu-lost --checks site"
 
 
