@@ -31,20 +31,16 @@ def nvml_lane(
     root: str = "",
     deadlines: Deadlines | None = None,
     *,
-    debug: bool = False,
     hang: Hang | None = None,
     events: DeviceEventQueue | None = None,
 ) -> WorkerLane:
     """Return the NVML lane.
 
-    library: path of libnvidia-ml, if known. root: where the host's root is mounted, in a container. debug:
-    whether the worker writes to the standard error of this process. hang: see WorkerLane. events: receives
-    NVML events after the first round; the caller closes it after the lane.
+    library: path of libnvidia-ml, if known. root: where the host's root is mounted, in a container. hang: see
+    WorkerLane. events: receives NVML events after the first round; the caller closes it after the lane.
     """
     pipe = events.writable() if events else None
-    return WorkerLane(
-        partial(WorkerProcess, "nvml", library, root, debug=debug, events=pipe), deadlines, hang=hang
-    )
+    return WorkerLane(partial(WorkerProcess, "nvml", library, root, events=pipe), deadlines, hang=hang)
 
 
 def filesystem_lane(

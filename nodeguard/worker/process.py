@@ -37,20 +37,11 @@ def _module_path() -> list[str]:
 class WorkerProcess:
     """A worker process, started at once. Raises OSError if it cannot be started.
 
-    lane: `nvml` or `filesystem`. library: see nvml_library. root: where the machine's root is mounted. debug:
-    whether it writes to the standard error of this process. events: a descriptor for NVML events; None for
-    none.
+    lane: `nvml` or `filesystem`. library: see nvml_library. root: where the machine's root is mounted.
+    events: a descriptor for NVML events; None for none.
     """
 
-    def __init__(
-        self,
-        lane: str,
-        library: str = "",
-        root: str = "",
-        *,
-        debug: bool = False,
-        events: int | None = None,
-    ) -> None:
+    def __init__(self, lane: str, library: str = "", root: str = "", *, events: int | None = None) -> None:
         self._status: int | None = None
         self._read = 0
         self._log = above_standard(os.memfd_create("nodeguard-worker"))
@@ -64,8 +55,7 @@ class WorkerProcess:
             *([] if events is None else [(events, 4)]),
         ]
         actions: list[Any] = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in copies]
-        if not debug:
-            actions.append((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0))
+        actions.append((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0))
         has_events = "" if events is None else "events"
         arguments = [
             sys.executable,
