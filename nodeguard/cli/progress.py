@@ -30,10 +30,10 @@ def progress(task: str, seconds: float, clock: Callable[[], float] = time.monoto
 
 
 @contextmanager
-def elapsed(task: str, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
+def elapsed(task: str) -> Iterator[None]:
     """Show a task of unknown length while inside, once it takes more than two seconds."""
-    began = clock()
-    with _shown(lambda: f"{task}: {format_duration(max(1.0, round(clock() - began)))}", _PATIENCE):
+    began = time.monotonic()
+    with _shown(lambda: f"{task}: {format_duration(max(1.0, round(time.monotonic() - began)))}", _PATIENCE):
         yield
 
 
