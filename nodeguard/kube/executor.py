@@ -51,8 +51,7 @@ class Executor:
     """Writes marks, and the condition after them.
 
     marks, later: the queues of both. observed_node: returns the Node of a name as the watch last delivered
-    it; None for none. on_outcome: called with the outcome of each write of marks. wall: returns seconds since
-    the epoch.
+    it; None for none. on_outcome: called with the outcome of each write of marks.
     """
 
     def __init__(
@@ -63,14 +62,12 @@ class Executor:
         *,
         observed_node: Callable[[str], Node | None],
         on_outcome: Callable[[WriteOutcome], None],
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._marks = marks
         self._later = later
         self._observed_node = observed_node
         self._on_outcome = on_outcome
-        self._wall = wall
         # Nodes from responses, by uid, until the watch delivers the same version.
         self._responses: dict[str, Node] = {}
 
@@ -187,7 +184,7 @@ class Executor:
         node = self._latest(desired)
         if node is None or node.uid != desired.uid or desired.condition is None:
             return
-        patch = condition_patch(node, desired.condition, self._wall())
+        patch = condition_patch(node, desired.condition, time.time())
         if patch is None or is_held_back(node, desired):
             return
         path = f"{nodes.PATH}/{node.name}/status"

@@ -26,26 +26,16 @@ from nodeguard.model.instant import parse_or_zero
 
 PATH = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
 
+# How many resolved incidents stay, and for how many seconds.
+_KEEP_RESOLVED, _KEEP_SECONDS = 500, 7 * 86_400.0
+
 
 class IncidentWriter:
-    """Writes the desired incidents. It is the handler of a watch of all incidents.
+    """Writes the desired incidents. It is the handler of a watch of all incidents."""
 
-    keep_resolved, keep_seconds: how many resolved incidents stay, and for how long.
-    """
-
-    def __init__(
-        self,
-        client: FencedClient,
-        queue: WriteQueue,
-        *,
-        keep_resolved: int = 500,
-        keep_seconds: float = 7 * 86_400.0,
-    ) -> None:
+    def __init__(self, client: FencedClient, queue: WriteQueue) -> None:
         self._client = client
         self._queue = queue
-
-        self._keep_resolved = keep_resolved
-        self._keep_seconds = keep_seconds
         self._observed: dict[str, ObservedIncident] = {}  # by name
         self._names: dict[str, str] = {}  # by uid
         self._incidents: dict[str, Incident] = {}  # by name, as of the last `set_desired`
@@ -182,8 +172,8 @@ class IncidentWriter:
         resolved = [item for item in self._observed.values() if item.status.state == IncidentState.RESOLVED]
         resolved.sort(key=lambda observed: observed.status.resolved_at, reverse=True)
         for index, observed in enumerate(resolved):
-            is_old = parse_or_zero(observed.status.resolved_at) < now - self._keep_seconds
-            if index >= self._keep_resolved or is_old:
+            is_old = parse_or_zero(observed.status.resolved_at) < now - _KEEP_SECONDS
+            if index >= _KEEP_RESOLVED or is_old:
                 name = observed.name
                 self._desired.pop(name, None)
                 self._queue.put(("incident", name), (name, observed.uid), self._delete)

@@ -85,8 +85,7 @@ class Watch(Generic[T]):
 
     path: of the collection. name: its plural name for log messages. decode: turns an object's JSON into the
     handler's type; raises msgspec.MsgspecError. query: selectors for every request. if_missing: the remedy if
-    the server has no such collection. last_received: when the server last sent anything, in seconds of the
-    monotonic clock; None for never. is_synced: whether the handler received the whole collection once.
+    the server has no such collection. is_synced: whether the handler received the whole collection once.
     error: why the latest request failed, with the remedy; empty if it works.
     """
 
@@ -111,7 +110,6 @@ class Watch(Generic[T]):
         self._versions: dict[str, str] = {}  # by uid
         self._listed: set[str] | None = None  # uids of the list that is in progress
         self._cursor = ""
-        self.last_received: float | None = None
         self.is_synced = False
         self.error = ""
 
@@ -149,7 +147,6 @@ class Watch(Generic[T]):
             query["resourceVersion"] = self._cursor
         async with aclosing(self._api.stream(self._path, query=query)) as lines:
             async for line in lines:
-                self.last_received = time.monotonic()
                 self._handle_line(line)
 
     async def _list_pages(self) -> None:
@@ -157,7 +154,6 @@ class Watch(Generic[T]):
         pages = PagedList(self._api, self._path, self._query)
         async with aclosing(pages.items()) as items:
             async for item in items:
-                self.last_received = time.monotonic()
                 self._object_changed(item)
         self._list_ended(pages.version)
 

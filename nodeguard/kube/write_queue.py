@@ -57,14 +57,12 @@ class WriteQueue:
         *,
         after: WriteQueue | None = None,
         max_in_flight: int = 20,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._bucket = bucket
         self._failing: set[Hashable] = set()  # keys of writes that failed last time
         self._after = after
         self._max_in_flight = self._in_flight_limit = max_in_flight
-        self._clock = clock
         self._writes: PendingWrites[_Job] = PendingWrites()
         self._in_flight = 0
         self._server_retry_at = float("-inf")
@@ -80,7 +78,7 @@ class WriteQueue:
         send: sends it. It may raise ApiError, to be retried after a delay; ConflictError, to be retried at
         once; NotPermittedError; and FencedError.
         """
-        self._writes.put(key, _Job(value, send), self._clock())
+        self._writes.put(key, _Job(value, send), time.monotonic())
         self._wake()
 
     def drop(self, key: Hashable) -> None:
@@ -105,7 +103,7 @@ class WriteQueue:
     @property
     def is_busy(self) -> bool:
         """Whether a write is in flight, or may be sent now."""
-        is_due = self._writes.seconds_until_due(self._clock()) == 0.0
+        is_due = self._writes.seconds_until_due(time.monotonic()) == 0.0
         return self._in_flight > 0 or (is_due and self._client.can_write())
 
     async def run(self) -> None:
@@ -114,9 +112,9 @@ class WriteQueue:
             while not self._client.is_fenced:
                 self._wake_event.clear()
                 if (pause := self._pause()) == 0.0:
-                    taken = self._writes.take(self._clock())
+                    taken = self._writes.take(time.monotonic())
                     assert taken is not None
-                    self._bucket.take(self._clock())
+                    self._bucket.take(time.monotonic())
                     self._in_flight += 1
                     group.create_task(self._send(*taken))
                     # Otherwise a thousand writes would begin before the first one makes progress.
@@ -126,7 +124,7 @@ class WriteQueue:
 
     def _pause(self) -> float | None:
         """Return the seconds until the next write, 0 for now; None until the queue changes."""
-        now = self._clock()
+        now = time.monotonic()
         due = self._writes.seconds_until_due(now)
         if due is None or self._in_flight >= self._in_flight_limit:
             return None
@@ -150,17 +148,17 @@ class WriteQueue:
             message = f"the Kubernetes API returned an invalid object: {error}"
             self._failed(key, pending, ApiError(200, "Unreadable", message))
         except ConflictError:
-            now = self._clock()
+            now = time.monotonic()
             conflicts = pending.tries - _MAX_CONFLICTS
             wait = 0.0 if conflicts < 0 else _delay(conflicts, MAX_DELAY)
             self._writes.retry(key, now + wait, now)
         except NotPermittedError:
-            now = self._clock()
+            now = time.monotonic()
             self._writes.retry(key, now, now, failed=False)
         except FencedError:
-            self._writes.done(key, self._clock())
+            self._writes.done(key, time.monotonic())
         else:
-            self._writes.done(key, self._clock())
+            self._writes.done(key, time.monotonic())
             self._server_failures = 0
             self._in_flight_limit = min(self._max_in_flight, self._in_flight_limit + 1)
             self._finished(key)
@@ -169,7 +167,7 @@ class WriteQueue:
             self._wake()
 
     def _failed(self, key: Hashable, pending: PendingWrite[_Job], error: ApiError) -> None:
-        now = self._clock()
+        now = time.monotonic()
         self._failing.add(key)
         logger.warning("write failed", extra={"reason": error.reason, "error": error.message})
         is_server_error = affects_all_requests(error)
