@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from nodeguard.executors.kube.cluster import ClusterWrites, ObservedCluster, inventory_node
 from nodeguard.executors.kube.desired import DesiredNode, DeviceRule
 from nodeguard.executors.owners import NodeOwners
@@ -13,8 +15,8 @@ from nodeguard.model.device import Device
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import NO_OBSERVED_MARKS, InventoryNode
-from nodeguard.model.mark import MarkRecord
-from nodeguard.model.node import Node
+from nodeguard.model.mark import STATE_ANNOTATION, MarkRecord
+from nodeguard.model.node import PREFIX, Node
 from nodeguard.model.policy import Policy
 
 _ANY_TOPOLOGY: Mapping[str, Collection[str]] = {}
@@ -23,6 +25,26 @@ _ANY_TOPOLOGY: Mapping[str, Collection[str]] = {}
 def inventory(node: Node) -> InventoryNode:
     """Return a Node as the fleet half sees it."""
     return inventory_node(node, MarkRecord())
+
+
+def apply_desired(node: Node, desired: DesiredNode) -> Node:
+    """Return the Node after a write of its desired state: fields of others stay, and so does a condition that
+    only has another message.
+    """
+    annotations = {key: text for key, text in node.annotations.items() if key != STATE_ANNOTATION}
+    if desired.state:
+        annotations[STATE_ANNOTATION] = desired.state
+    wanted, condition = desired.condition, node.condition
+    if wanted is not None and wanted.replaces(condition):
+        condition = replace(wanted, message=wanted.short_message) if wanted.status else None
+    foreign = tuple(taint for taint in node.taints if not taint.key.startswith(PREFIX))
+    return replace(
+        node,
+        taints=(*foreign, *desired.taints),
+        annotations=annotations,
+        unschedulable=node.unschedulable if desired.cordon is None else desired.cordon,
+        condition=condition,
+    )
 
 
 class ClusterPlan(Plan, frozen=True, eq=False):

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nodeguard.executors.kube.desired import DesiredNode, DeviceRule, apply_desired
+from nodeguard.executors.kube.desired import DesiredNode, DeviceRule
 from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.model.device import Device
 from nodeguard.model.diagnosis import SuppressionPolicy
@@ -25,7 +25,7 @@ from nodeguard.wire.report import (
     ReportedInjection,
     ReportedPassing,
 )
-from tests.fleet.cluster_planner import ClusterPlan, ClusterPlanner
+from tests.fleet.cluster_planner import ClusterPlan, ClusterPlanner, apply_desired
 from tests.policies import diagnosis_policy
 
 _EMPTY = Inventory()

@@ -20,7 +20,8 @@ from nodeguard.kube.node_patch import (
 )
 from nodeguard.model.instant import parse_or_zero, rfc3339
 from nodeguard.model.mark import EPOCH_ANNOTATION, STATE_ANNOTATION, MarkRecord
-from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
+from nodeguard.model.node import DETAILS_PREFIX, PREFIX, Node, NodeCondition, Taint
+from tests.fleet.cluster_planner import apply_desired
 
 QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
 SUSPECT = Taint("nodeguard.dev/suspect", "NoSchedule", "gpu")
@@ -332,3 +333,33 @@ def test_times_are_written_to_the_second(seconds: float, text: str) -> None:
 )
 def test_times_are_parsed(text: str, seconds: float) -> None:
     assert parse_or_zero(text) == seconds
+
+
+_TEXTS = st.sampled_from(["", "91 °C", "92 °C", "x" * 1020, "x" * 2000, f"{DETAILS_PREFIX}y"])
+_DETAILS = st.sampled_from(
+    ["", DETAILS_PREFIX, f"{DETAILS_PREFIX}a", f"{DETAILS_PREFIX}b", f"{DETAILS_PREFIX}{'z' * 2000}"]
+)
+_CONDITIONS = st.builds(
+    NodeCondition,
+    st.sampled_from(["True", "False"]),
+    st.sampled_from(["Healthy", "Suspect"]),
+    st.builds("{} {}".format, _TEXTS, _DETAILS),
+)
+
+
+@given(st.none() | _CONDITIONS, _CONDITIONS | st.just(NodeCondition("", "")))
+def test_the_condition_is_what_the_cluster_has_after_the_patch(
+    before: NodeCondition | None, wanted: NodeCondition
+) -> None:
+    node = replace(BARE_NODE, condition=before)
+    patch = condition_patch(node, wanted, 0.0)
+    after = apply_desired(node, DesiredNode(node.uid, node.name, condition=wanted))
+    if patch is None:
+        assert after.condition == before
+    else:
+        [written] = patch["status"]["conditions"]
+        found = NodeCondition(
+            written.get("status", ""), written.get("reason", ""), written.get("message", "")
+        )
+        assert after.condition == (None if "$patch" in written else found)
+    assert condition_patch(after, wanted, 0.0) is None

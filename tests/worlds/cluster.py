@@ -7,10 +7,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nodeguard.executors.kube.desired import DesiredNode, DeviceRule, apply_desired
+from nodeguard.executors.kube.desired import DesiredNode, DeviceRule
 from nodeguard.model.device import Device
 from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.node import Node, Taint
+from tests.fleet.cluster_planner import apply_desired
 
 FOREIGN = Taint("nvidia.com/gpu", "NoSchedule", "present")
 

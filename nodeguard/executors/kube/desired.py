@@ -155,26 +155,6 @@ def device_rules(decision: NodeDecision) -> tuple[DeviceRule, ...]:
     )
 
 
-def apply_desired(node: Node, desired: DesiredNode) -> Node:
-    """Return the Node after a write of its desired state: fields of others stay, and so does a condition that
-    only has another message.
-    """
-    annotations = {key: text for key, text in node.annotations.items() if key != STATE_ANNOTATION}
-    if desired.state:
-        annotations[STATE_ANNOTATION] = desired.state
-    wanted, condition = desired.condition, node.condition
-    if wanted is not None and wanted.replaces(condition):
-        condition = replace(wanted, message=wanted.short_message) if wanted.status else None
-    foreign = tuple(taint for taint in node.taints if not taint.key.startswith(PREFIX))
-    return replace(
-        node,
-        taints=(*foreign, *desired.taints),
-        annotations=annotations,
-        unschedulable=node.unschedulable if desired.cordon is None else desired.cordon,
-        condition=condition,
-    )
-
-
 def _sorted(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     return tuple(sorted(taints, key=lambda taint: (taint.key, taint.effect)))
 

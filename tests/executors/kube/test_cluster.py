@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.executors.kube.cluster import ObservedCluster
-from nodeguard.executors.kube.desired import DeviceRule, apply_desired
+from nodeguard.executors.kube.desired import DeviceRule
 from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.model.decision import NodeDecision
 from nodeguard.model.device import Device
@@ -13,6 +13,7 @@ from nodeguard.model.job import NodeJob
 from nodeguard.model.mark import STATE_ANNOTATION, Charge, Mark, MarkCause, MarkRecord, NodeMarks
 from nodeguard.model.node import Node, NodeCondition, Taint
 from nodeguard.model.policy import MarkWrites
+from tests.fleet.cluster_planner import apply_desired
 
 CAUSE = MarkCause(Mark.QUARANTINE, "gpu-lost", "gpu/0000:3b:00", "gpu", 10.0)
 RECORD = MarkRecord((CAUSE,), Charge("gpu-lost", Mark.QUARANTINE, 10.0))
@@ -122,6 +123,12 @@ def test_the_owner_of_a_cordon_is_in_the_annotation_only(cluster: ObservedCluste
     assert (in_fleet.out_by_operator, observed.is_out, observed.records.node) == (False, True, RECORD)
     in_fleet, observed = cluster.update_node(replace(node, unschedulable=False))
     assert (in_fleet.out_by_operator, observed.is_out) == (False, False)
+
+
+def test_the_cordon_is_an_operators_once_the_record_is_gone(cluster: ObservedCluster) -> None:
+    carry_out(cluster, MARKED, MarkWrites(cordon=True))
+    in_fleet, observed = cluster.update_node(replace(cluster.nodes["u1"], annotations={}))
+    assert (in_fleet.out_by_operator, observed.is_out) == (True, False)
 
 
 def test_a_removal_leaves_what_others_set(cluster: ObservedCluster) -> None:
