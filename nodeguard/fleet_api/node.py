@@ -11,6 +11,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.fleet.state.rejected_reports import RejectedReport
+from nodeguard.fleet_api.capacity import work_state
 from nodeguard.fleet_api.incident import list_incidents, summarize_incident
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.recovery import finding_commands
@@ -217,6 +218,7 @@ def _summary(
         gpus=planner.state.nodes[placement.uid].gpus,
         pool=placement.pool,
         injected=tuple(_injected_checks(planner, placement.uid, report)),
+        work=work_state(planner, placement),
     )
 
 

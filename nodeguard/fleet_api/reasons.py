@@ -16,6 +16,20 @@ _TEXTS = {
     "stale": "the node's agent is stale",
     "annotation-size": "the record of the node's marks is full",
 }
+# For nodes of which a mark is withheld.
+_KINDS = {
+    "budget": "withheld by budgets",
+    "pause": "while new marks are paused",
+    "frozen": "while new marks are frozen",
+    "check-hold": "with a hold on the check",
+    "withheld-domain": "of domains with a withheld mark",
+    "hold": "on hold",
+    "maintenance": "under maintenance",
+    "stale": "with a stale agent",
+    "write": "without a successful write",
+    "no-taint": "without a taint by the policy",
+    "uncordoned": "uncordoned by an operator",
+}
 _WRITES = {
     WriteState.REFUSED: "the write is refused by the API server",
     WriteState.PENDING: "the write is pending",
@@ -34,6 +48,15 @@ def short_reason(decision: MarkDecision) -> str:
     if decision.restraint == "write" and decision.write is not None:
         return _WRITES[decision.write]
     return _TEXTS.get(decision.restraint, decision.reason)
+
+
+def reason_kind(decision: MarkDecision) -> str:
+    """Return why a mark is not in effect, in a few words that follow a number of nodes."""
+    if decision.state == IncidentState.DRY_RUN:
+        return "in observe mode"
+    if decision.state == IncidentState.PENDING:
+        return "being marked" if decision.is_being_written else "in the grace period"
+    return _KINDS.get(decision.restraint, "withheld")
 
 
 def exhausted_budget(decision: MarkDecision) -> str:

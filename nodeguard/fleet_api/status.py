@@ -12,6 +12,7 @@ from nodeguard.fleet.policy_rules import observes_only
 from nodeguard.fleet.state.budget_usage import SUSPECT
 from nodeguard.fleet.state.liveness import StaleAgents
 from nodeguard.fleet.state.node_placement import FLEET
+from nodeguard.fleet_api.capacity import capacity
 from nodeguard.fleet_api.domain import degraded_domains, list_topologies, suppressed_checks
 from nodeguard.fleet_api.incident import all_incidents, worst_incidents
 from nodeguard.fleet_api.node import injected_faults, known_health, refused_messages, repeat_offenders
@@ -108,6 +109,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         injected_faults_accepted=sum(not fault.refusal for fault in injected),
         frozen_since=rfc3339(now.wall - frozen_age) if stale_agents.frozen else "",
         frozen_age=frozen_age,
+        capacity=capacity(planner),
     )
 
 

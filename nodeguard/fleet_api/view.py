@@ -17,15 +17,15 @@ from msgspec import Struct
 class Subject(Struct, frozen=True):
     """A thing that has a view of its own."""
 
-    kind: Literal["node", "incident", "domain", "check"]
-    """`check` for a fault class, too."""
+    kind: Literal["node", "incident", "domain", "check", "nodes"]
+    """`check` for a fault class, too. `nodes`: those in a WorkState, which is the name."""
     name: str
 
     @property
     def command(self) -> str:
         """Return the command that prints its view, quoted for the shell: a report has names, too."""
-        verb = "explain" if self.kind == "check" else f"describe {self.kind}"
-        return f"nodeguard {verb} {shlex.quote(self.name)}"
+        verbs = {"check": "explain", "nodes": "get nodes --work"}
+        return f"nodeguard {verbs.get(self.kind, f'describe {self.kind}')} {shlex.quote(self.name)}"
 
 
 class Field(Struct, frozen=True):
@@ -39,6 +39,8 @@ class Field(Struct, frozen=True):
     name_style: str = "dim"
     subjects: tuple[Subject, ...] = ()
     """What the value names, if it lists commands of subjects only."""
+    about: Subject | None = None
+    """What the value is about, for a link; None for none."""
     is_command: bool = False
     """Whether the value is a command of the shell."""
     is_urgent: bool = False

@@ -134,6 +134,7 @@ def test_nodes_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -> No
     [row] = rows(printed(capsys, "get", "nodes", "--unhealthy"))[1:]
     assert row[:5] == ["node-1", "fatal", "quarantine", "1", "gpu-lost"]
     assert printed(capsys, "get", "nodes", "--marked", "-o", "name") == "node/node-1\n"
+    assert printed(capsys, "get", "nodes", "--work", "marked", "-o", "name") == "node/node-1\n"
     assert rows(printed(capsys, "get", "nodes", "node-1*", "-o", "wide"))[0][-2:] == ["PLATFORM", "NOTES"]
     names = [row[0] for row in rows(printed(capsys, "get", "nodes", "--sort-by", "health", "--reverse"))[1:]]
     assert names[0] == "node-1"

@@ -120,7 +120,9 @@ def test_a_name_that_is_longer_than_its_column_moves_the_values_of_its_section()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_command_quotes_a_name_for_the_shell(kind: Literal["node", "incident", "domain", "check"]) -> None:
+def test_a_command_quotes_a_name_for_the_shell(
+    kind: Literal["node", "incident", "domain", "check", "nodes"],
+) -> None:
     """A person copies it, and a report may name a check as it likes."""
     name = "gpu-lost;$(reboot) 'x'"
     assert shlex.split(Subject(kind, name).command)[-1] == name

@@ -30,7 +30,7 @@ def fingerprint(planner: Planner, service: ServiceState, now: Instant) -> int:
     replica = status.replica
     obstacle = (status.obstacle.kind, status.obstacle.reason) if status.obstacle is not None else ()
     obstacles = (status.paused, status.frozen, status.policy, replica.leader, obstacle)
-    counts = (status.nodes, status.agents, status.marked, status.withheld, status.budgets)
+    counts = (status.nodes, status.agents, status.marked, status.withheld, status.budgets, status.capacity)
     return hash((incidents, acknowledged, obstacles, encode(counts), status.degraded_domains))
 
 

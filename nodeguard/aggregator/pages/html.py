@@ -53,6 +53,11 @@ def node_path(name: str) -> str:
     return f"/nodes/{quote(name, safe='')}"
 
 
+def nodes_path(work: str) -> str:
+    """Return the path of the list of nodes in a state of work."""
+    return query_path("/nodes", {"work": work})
+
+
 def check_path(check: str) -> str:
     """Return the path of the page that explains a check, or a domain's fault class."""
     return f"/checks/{quote(check, safe='')}"

@@ -10,6 +10,7 @@ from nodeguard.aggregator.pages.page_query import ANY_MARK, NodeQuery
 from nodeguard.aggregator.pages.sections import badge, pager, table
 from nodeguard.fleet_api.fleet_map import SEVERITIES, natural_order
 from nodeguard.fleet_api.schema.node import NodeSummary
+from nodeguard.fleet_api.schema.status import WorkState
 from nodeguard.fleet_api.text.phrases import count_noun, node_notes
 
 # Rows of a page.
@@ -22,7 +23,11 @@ def node_list(nodes: Iterable[NodeSummary], query: NodeQuery) -> Html:
     """Return the nodes of a query, worst first, then by name, with the numbers that other filters give."""
     part = query.name.lower()
     named = [node for node in nodes if part in node.node.lower()]
-    selected = [node for node in named if _has_health(node, query.health) and _has_mark(node, query.mark)]
+    selected = [
+        node
+        for node in named
+        if _has_health(node, query.health) and _has_mark(node, query.mark) and _has_work(node, query.work)
+    ]
     selected.sort(key=lambda node: (SEVERITIES.index(node.health), natural_order(node.node)))
     shown = slice((query.page - 1) * _ROWS, query.page * _ROWS)
     title = count_noun(len(selected), "node") + (f" with '{query.name}' in the name" if query.name else "")
@@ -31,6 +36,7 @@ def node_list(nodes: Iterable[NodeSummary], query: NodeQuery) -> Html:
         element("h1", title),
         _choices("Health", named, query, "health", SEVERITIES, _has_health),
         _choices("Mark", named, query, "mark", _marks(named), _has_mark),
+        _choices("Work", named, query, "work", WorkState, _has_work),
         table(_HEADERS, map(_row, selected[shown]), "list") if selected else element("p", "No node matches."),
         pager(shown, len(selected), lambda number: _path(query._replace(page=number))),
     )
@@ -42,6 +48,10 @@ def _has_health(node: NodeSummary, health: str) -> bool:
 
 def _has_mark(node: NodeSummary, mark: str) -> bool:
     return not mark or mark in node.marks or (mark == ANY_MARK and bool(node.marks))
+
+
+def _has_work(node: NodeSummary, work: str) -> bool:
+    return not work or node.work == work
 
 
 def _marks(nodes: Iterable[NodeSummary]) -> tuple[str, ...]:
@@ -77,7 +87,8 @@ def _choices(
 
 def _path(query: NodeQuery) -> str:
     page = str(query.page) if query.page > 1 else ""
-    return query_path("/nodes", {"q": query.name, "health": query.health, "mark": query.mark, "page": page})
+    filters = {"q": query.name, "health": query.health, "mark": query.mark, "work": query.work}
+    return query_path("/nodes", {**filters, "page": page})
 
 
 def _row(node: NodeSummary) -> tuple[str, ...]:

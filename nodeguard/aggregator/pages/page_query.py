@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from nodeguard.fleet_api.fleet_map import SEVERITIES
+from nodeguard.fleet_api.schema.status import WorkState
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
 
@@ -24,12 +25,15 @@ class QueryError(ValueError):
 
 
 class NodeQuery(NamedTuple):
-    """The nodes to list. name: a part of their names. health, mark: any where empty. page: the first is 1."""
+    """The nodes to list. name: a part of their names. health, mark, work: any where empty. page: the first
+    is 1.
+    """
 
     name: str = ""
     health: str = ""
     mark: str = ""
     page: int = 1
+    work: str = ""
 
 
 class IncidentQuery(NamedTuple):
@@ -42,10 +46,10 @@ class IncidentQuery(NamedTuple):
 
 def node_query(query: Mapping[str, str]) -> NodeQuery:
     """Return the query of the list of nodes. Raises QueryError."""
-    _accepts(query, ("q", "health", "mark", "page"))
+    _accepts(query, ("q", "health", "mark", "work", "page"))
     marks = (ANY_MARK, *(mark.value for mark in Mark))
     health, mark = _choice(query, "health", SEVERITIES), _choice(query, "mark", marks)
-    return NodeQuery(_name(query, "q"), health, mark, _page(query))
+    return NodeQuery(_name(query, "q"), health, mark, _page(query), _choice(query, "work", tuple(WorkState)))
 
 
 def incident_query(query: Mapping[str, str]) -> IncidentQuery:

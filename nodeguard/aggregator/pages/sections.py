@@ -14,6 +14,7 @@ from nodeguard.aggregator.pages.html import (
     join,
     link,
     node_path,
+    nodes_path,
 )
 from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, Subject, View
 
@@ -22,6 +23,7 @@ _PATHS: dict[str, Callable[[str], str]] = {
     "incident": incident_path,
     "domain": domain_path,
     "check": check_path,
+    "nodes": nodes_path,
 }
 
 
@@ -85,6 +87,8 @@ def _value(row: Row) -> str:
     if row.subjects:
         links = map(_subject, row.subjects)
         return join(part for index, item in enumerate(links) for part in ((", ", item) if index else (item,)))
+    if row.about is not None:
+        return link(_PATHS[row.about.kind](row.about.name), row.value)
     return element("code", row.value) if row.is_command else row.value
 
 

@@ -33,7 +33,7 @@ from nodeguard.fleet_api.schema.component import ComponentList, ComponentView
 from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary
 from nodeguard.fleet_api.schema.incident import IncidentList
 from nodeguard.fleet_api.schema.node import NodeList, NodeSummary
-from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
+from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary, WorkState
 from nodeguard.fleet_api.text.domain import domain_list_view
 from nodeguard.fleet_api.text.phrases import count_noun, first_names
 from nodeguard.fleet_api.view import View
@@ -142,6 +142,7 @@ def _nodes(options: Namespace) -> _List:
         if (not options.health or node.health in options.health)
         and (not options.marked or node.marks)
         and (not options.unhealthy or node.health != "ok")
+        and (not options.work or node.work in options.work)
     ]
     return _List(response, nodes)
 
@@ -322,6 +323,13 @@ def _add_node_filters(part: ArgumentParser) -> None:
     _add_selector(part)
     part.add_argument("--unhealthy", action="store_true", help="only nodes that are not ok")
     part.add_argument("--marked", action="store_true", help="only nodes with a mark")
+    part.add_argument(
+        "--work",
+        choices=[state.value for state in WorkState],
+        action="append",
+        default=[],
+        help="only nodes in this state (repeatable); faulty: they take work without the mark of their fault",
+    )
 
 
 def _add_component_filters(part: ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from nodeguard.fleet_api.schema.status import (
     InjectedFaultView,
     RefusedMessages,
     RepeatOffenderView,
+    WorkState,
 )
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.hardware import Hardware
@@ -188,6 +189,7 @@ class NodeSummary(Struct, frozen=True):
     findings; worst: check of the worst finding, empty for none; message: its message. withheld, would_mark,
     pending: numbers of requested marks. hold, maintenance: the reason, empty for none. injected: checks of
     injected faults, until their marks are released; they are not among the findings and requested marks.
+    work: whether the node takes new work.
     """
 
     node: str
@@ -208,6 +210,7 @@ class NodeSummary(Struct, frozen=True):
     gpus: int = 0
     pool: str = ""
     injected: tuple[str, ...] = ()
+    work: WorkState = WorkState.WORKING
 
 
 class NodeList(Struct, frozen=True):

@@ -6,6 +6,7 @@ ages and durations are seconds by the aggregator's clock.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
@@ -100,6 +101,20 @@ class NodeCounts(Struct, frozen=True):
     owned: dict[str, int] = {}
 
 
+class WorkState(StrEnum):
+    """Whether a node takes new work. `working`: it does. `faulty`: it does, and the mark of a fault of it is
+    not in effect: withheld, in dry run, or pending. `marked`: marks of nodeguard keep work away, gang work at
+    least; without a cluster they advise that. `cordoned`: others keep all work away. `not-ready`: it is not
+    cordoned, and the scheduler does not consider it to be up.
+    """
+
+    WORKING = "working"
+    FAULTY = "faulty"
+    MARKED = "marked"
+    CORDONED = "cordoned"
+    NOT_READY = "not-ready"
+
+
 class MarkedCounts(Struct, frozen=True):
     """Marks of Nodes and device rules. nodes: each counted by its worst mark; devices: single GPUs of nodes
     that stay in service.
@@ -115,6 +130,22 @@ class ReasonCount(Struct, frozen=True):
     reason: str
     marks: int
     nodes: int = 0
+
+
+class CapacityView(Struct, frozen=True):
+    """Nodes by whether they take new work. reasons: why the marks of faulty nodes are not in effect, one for
+    each node, the most frequent first; other_reasons: the sum of those that are left out. A suppressed check
+    and the bad start of a job make no node faulty.
+    """
+
+    nodes: dict[WorkState, int] = {}
+    reasons: tuple[ReasonCount, ...] = ()
+    other_reasons: ReasonCount = ReasonCount("", 0)
+
+    @property
+    def faulty(self) -> int:
+        """Return the number of nodes that take work though faulty."""
+        return self.nodes.get(WorkState.FAULTY, 0)
 
 
 class MarkCount(Struct, frozen=True):
@@ -287,7 +318,8 @@ class FleetStatus(Struct, frozen=True):
     other_reasons: the sum of the reasons that are left out of `reasons`; its text is their number.
     worst_omitted: number of further rows like those of `worst`. being_written: granted marks that are not
     observed yet, for at most 5 s.
-    incidents, withheld, reasons, pending, would_mark and dry_run are without those of injected faults.
+    incidents, withheld, reasons, pending, would_mark, dry_run and capacity are without those of injected
+    faults.
     """
 
     version: Literal[1]
@@ -330,3 +362,4 @@ class FleetStatus(Struct, frozen=True):
     worst_omitted: int = 0
     frozen_since: str = ""
     frozen_age: float = 0.0
+    capacity: CapacityView = CapacityView()

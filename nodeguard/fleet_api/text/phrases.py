@@ -11,6 +11,7 @@ from nodeguard.fleet_api.schema.domain import MissingLabelView, SuppressedCheckV
 from nodeguard.fleet_api.schema.node import MarkView, NodeSummary
 from nodeguard.fleet_api.schema.status import (
     BudgetView,
+    CapacityView,
     DryRunView,
     FleetStatus,
     InjectedFaultView,
@@ -216,6 +217,14 @@ def dry_run_text(dry_run: DryRunView) -> str:
         reasons = reasons_text(dry_run.reasons, dry_run.other_reasons)
         counts.append(f"{dry_run.otherwise_withheld} withheld ({reasons})")
     return f"{', '.join(marks)}: {', '.join(counts)}"
+
+
+def faulty_text(capacity: CapacityView) -> str:
+    """Return how many nodes take work though faulty, and why no mark keeps it away."""
+    verb = "takes" if capacity.faulty == 1 else "take"
+    reasons = [*capacity.reasons, *([capacity.other_reasons] if capacity.other_reasons.marks else [])]
+    texts = [f"{item.nodes} {item.reason}" if len(reasons) > 1 else item.reason for item in reasons]
+    return f"{count_noun(capacity.faulty, 'node')} {verb} work though faulty: {', '.join(texts)}"
 
 
 def check_name(check: str, *, injected: bool) -> str:

@@ -16,6 +16,7 @@ from nodeguard.fleet_api.schema.status import (
     NodeCounts,
     OmittedIncidents,
     PolicyView,
+    WorkState,
 )
 from nodeguard.fleet_api.service_state import STANDALONE
 from nodeguard.fleet_api.text.phrases import (
@@ -23,6 +24,7 @@ from nodeguard.fleet_api.text.phrases import (
     check_name,
     count_noun,
     dry_run_text,
+    faulty_text,
     first_names,
     format_age,
     groups_text,
@@ -37,7 +39,7 @@ from nodeguard.fleet_api.text.phrases import (
     time_left,
     topology_text,
 )
-from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, View, badge_heading
+from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, Subject, View, badge_heading
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 
@@ -78,7 +80,7 @@ def headline(status: FleetStatus) -> Heading:
     ]
     unhealthy = [f"{count} {health}" for count, health in counts if count]
     text = f"{count_noun(status.agents.expected, 'node')}: {', '.join(unhealthy) or 'all checks passed'}"
-    if status.withheld.marks:
+    if status.withheld.marks and not status.capacity.faulty:
         text += f"; {count_noun(status.withheld.marks, 'mark')} withheld"
     if status.injected_faults_accepted:
         text += f"; {count_noun(status.injected_faults_accepted, 'injected fault')}"
@@ -91,12 +93,17 @@ def headline(status: FleetStatus) -> Heading:
 
 
 def _obstacles(status: FleetStatus) -> Iterator[Row]:
-    """Yield observe mode, the reasons that prevent new marks, and the problems of agents that report."""
+    """Yield observe mode, the faulty nodes that take work, the reasons that prevent new marks, and the
+    problems of agents that report.
+    """
     if status.policy.observe_only:
         due = "due yet" if status.pending.marks else "requested"
         of_what = "No mark of a real fault" if status.injected_faults_accepted else "No mark"
         text = f"OBSERVE MODE - no new mark is set. {dry_run_text(status.dry_run) or f'{of_what} is {due}'}."
         yield Note(text, "warning")
+    if status.capacity.faulty:
+        text, about = faulty_text(status.capacity), Subject("nodes", WorkState.FAULTY)
+        yield Field("in service", text, style="fatal", name_style="fatal", about=about)
     if status.paused:
         yield Field("paused", f"no new mark is set: {status.paused}", name_style="suspect")
     if status.frozen and status.replica.is_leader and status.obstacle is not None:

@@ -126,6 +126,16 @@ def test_the_first_minute_is_not_shown_as_healthy() -> None:
     assert "No incidents. The health of 283 nodes is unknown." in shown
 
 
+def test_the_line_of_faulty_nodes_that_take_work_links_to_them() -> None:
+    page = fleet_page(faulty(), "")
+    head = text(page).partition("Worst incidents")[0]
+    assert "in service 1 node takes work though faulty: on hold" in head
+    assert "/nodes?work=faulty" in links(page)
+    listed = nodes_page(faulty(), NodeQuery(work="faulty"))
+    assert [path for path in hrefs(listed) if path.startswith("/nodes/")] == [f"/nodes/{gpu_name(66)}"]
+    assert "Work: all 305 working 1 faulty 14 marked" in text(listed)
+
+
 def test_what_is_withheld_and_why_is_right_below_the_headline() -> None:
     head = text(fleet_page(faulty(), "")).partition("Worst incidents")[0]
     assert "withheld 1 mark of 1 node: hold on the node: alice debugs NCCL, until Friday" in head

@@ -1,0 +1,63 @@
+"""Views of the capacity of the fleet: which nodes take new work, and which of them are faulty. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from nodeguard.fleet.decide.admission import MarkDecision
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.state.marks_in_effect import is_in_effect
+from nodeguard.fleet.state.node_placement import NodePlacement
+from nodeguard.fleet_api.reasons import count_reasons, reason_kind
+from nodeguard.fleet_api.schema.status import CapacityView, WorkState
+from nodeguard.model.incident import IncidentState
+
+# States of a request without a mark.
+_UNMARKED = frozenset({IncidentState.WITHHELD, IncidentState.DRY_RUN, IncidentState.PENDING})
+
+# By these restraints the diagnosis finds a cause other than the node.
+_OTHER_CAUSES = frozenset({"suppressed-check", "bad-job-start"})
+
+
+def capacity(planner: Planner) -> CapacityView:
+    """Return the nodes of the fleet by whether they take new work."""
+    placements = planner.state.placements.values()
+    states = {placement.uid: work_state(planner, placement) for placement in placements}
+    faulty = [uid for uid, state in states.items() if state == WorkState.FAULTY]
+    faults = filter(None, (unmarked_fault(planner, uid) for uid in faulty))
+    reasons, other_reasons = count_reasons(faults, reason_kind)
+    counts = Counter(states.values())
+    return CapacityView({state: counts[state] for state in WorkState}, reasons, other_reasons)
+
+
+def work_state(planner: Planner, placement: NodePlacement) -> WorkState:
+    """Return whether a node takes new work."""
+    uid, state = placement.uid, planner.state
+    if placement.cordoned_by_user:
+        return WorkState.CORDONED
+    if state.observation(uid).is_out:
+        return WorkState.MARKED
+    if not placement.ready:
+        return WorkState.NOT_READY
+    if unmarked_fault(planner, uid) is not None:
+        return WorkState.FAULTY
+    return WorkState.MARKED if state.marks_in_effect(uid).node.marks else WorkState.WORKING
+
+
+def unmarked_fault(planner: Planner, uid: str) -> MarkDecision | None:
+    """Return the worst fault of a node for which no mark is in effect; None if there is none. An injected
+    fault is none.
+    """
+    decisions = planner.tracker.decisions.get(uid, ())
+    if not decisions:
+        return None
+    marks = planner.state.marks_in_effect(uid)
+    unmarked = [
+        decision
+        for decision in decisions
+        if decision.state in _UNMARKED
+        and decision.restraint not in _OTHER_CAUSES
+        and not decision.request.injected
+        and not is_in_effect(marks, decision.request.mark, decision.request.device)
+    ]
+    return min(unmarked, key=lambda decision: decision.request.mark.rank, default=None)

@@ -1,0 +1,156 @@
+"""Which nodes take work, and which of them are faulty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.fleet_api.node import list_nodes
+from nodeguard.fleet_api.schema.status import CapacityView, ReasonCount, WorkState
+from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.phrases import faulty_text
+from nodeguard.fleet_api.text.status import headline
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import IncidentState
+from nodeguard.model.mark import HOLD_ANNOTATION
+from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Mode, ModeRule, Policy
+from tests.cli.fleet_output import LEADER
+from tests.fleet.leaves import ENFORCED, wait
+from tests.fleet.leaves import fleet as leaves
+from tests.fleet.scene import AT_ONCE, Fleet, finding
+from tests.policies import diagnosis_policy
+
+ONE = replace(AT_ONCE, budget=Budget(0.1, 0.0, 1.0, 1.0, 1.0, check=CheckLimit(10_000, 600.0, 10_000)))
+OBSERVED = replace(AT_ONCE, mode=Mode.OBSERVE)
+
+
+def lost(policy: Policy = AT_ONCE, faults: int = 3, size: int = 12, **more: Any) -> Fleet:
+    """A lost GPU on each of the first nodes."""
+    fleet = Fleet(size, policy)
+    for number in range(faults):
+        fleet.report(number, finding(**more))
+    fleet.after(5.0)
+    return fleet
+
+
+def view(fleet: Fleet) -> CapacityView:
+    return fleet_status(fleet.planner, LEADER, fleet.now).capacity
+
+
+def work(fleet: Fleet) -> list[WorkState]:
+    """Return the state of each node, as the list of nodes has it."""
+    nodes = {node.node: node.work for node in list_nodes(fleet.planner, fleet.now).nodes}
+    return [nodes[f"node-{number}"] for number in range(len(nodes))]
+
+
+def test_each_node_is_counted_once() -> None:
+    fleet = lost(ONE)
+    fleet.change(3, unschedulable=True)
+    fleet.change(4, ready=False)
+    fleet.carry_out()
+    counts = {"working": 7, "faulty": 2, "marked": 1, "cordoned": 1, "not-ready": 1}
+    assert view(fleet).nodes == counts
+    assert work(fleet)[:6] == ["marked", "faulty", "faulty", "cordoned", "not-ready", "working"]
+
+
+def test_a_cordoned_node_takes_no_work_and_is_not_faulty() -> None:
+    fleet = lost(OBSERVED)
+    fleet.change(0, unschedulable=True)
+    fleet.change(1, ready=False)
+    fleet.carry_out()
+    assert work(fleet)[:4] == ["cordoned", "not-ready", "faulty", "working"]
+
+
+def test_a_suspect_mark_keeps_no_work_off_a_node_that_should_be_quarantined() -> None:
+    fleet = Fleet(12)
+    suspect = finding("gpu-ecc", health=Health.SUSPECT)
+    fleet.report(0, suspect)
+    fleet.after(5.0)
+    fleet.carry_out()
+    assert work(fleet)[0] == "marked"
+    fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, HOLD_ANNOTATION: "alice"})
+    fleet.report(0, suspect, finding())
+    fleet.after(5.0)
+    fleet.carry_out()
+    assert list_nodes(fleet.planner, fleet.now).nodes[0].marks == ("suspect",)
+    assert work(fleet)[0] == "faulty"
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        (ONE, "withheld by budgets"),
+        (OBSERVED, "in observe mode"),
+        (replace(AT_ONCE, pause=True), "while new marks are paused"),
+        (replace(AT_ONCE, grace=GracePeriods(300.0, 300.0, 300.0)), "in the grace period"),
+    ],
+    ids=["budget", "observe", "pause", "grace"],
+)
+def test_the_reason_is_counted_in_a_few_words(policy: Policy, reason: str) -> None:
+    fleet = lost(policy)
+    fleet.carry_out()
+    faulty = 2 if policy == ONE else 3
+    assert view(fleet).reasons == (ReasonCount(reason, faulty, faulty),)
+    assert faulty_text(view(fleet)) == f"{faulty} nodes take work though faulty: {reason}"
+
+
+def test_a_mark_that_is_not_observed_keeps_no_work_away() -> None:
+    fleet = lost()
+    plan = fleet.issue()
+    fleet.issue()
+    assert faulty_text(view(fleet)) == "3 nodes take work though faulty: being marked"
+    fleet.write(plan)
+    fleet.issue()
+    assert view(fleet).faulty == 0
+
+
+def test_a_node_with_two_faults_counts_once_by_the_worse_one() -> None:
+    rules = (ModeRule(Mode.OBSERVE, checks=("gpu-ecc",)),)
+    fleet = Fleet(12, replace(AT_ONCE, pause=True, modes=rules))
+    fleet.report(0, finding("gpu-ecc", "gpu/0000:3c:00", health=Health.SUSPECT), finding())
+    fleet.report(1, finding("gpu-ecc", health=Health.SUSPECT))
+    fleet.after(5.0)
+    fleet.carry_out()
+    text = "2 nodes take work though faulty: 1 in observe mode, 1 while new marks are paused"
+    assert faulty_text(view(fleet)) == text
+
+
+def test_the_red_line_replaces_the_withheld_marks_of_the_headline() -> None:
+    fleet = lost(ONE)
+    fleet.change(1, annotations={HOLD_ANNOTATION: "alice"})
+    fleet.carry_out()
+    assert faulty_text(view(fleet)) == "2 nodes take work though faulty: 1 on hold, 1 withheld by budgets"
+    assert str(headline(fleet_status(fleet.planner, LEADER, fleet.now))) == "FATAL 12 nodes: 3 fatal."
+    for number in (1, 2):
+        fleet.change(number, unschedulable=True)
+    fleet.carry_out()
+    assert view(fleet).faulty == 0
+
+
+def test_a_suppressed_check_makes_no_node_faulty() -> None:
+    """The diagnosis takes its findings for false alarms."""
+    fleet = leaves(120, replace(ENFORCED, diagnosis=diagnosis_policy()))
+    wait(fleet, 700.0)
+    for number in (0, 9, 41, 49, 89, 97):
+        fleet.report(number, finding(age=0.0))
+    wait(fleet, 20.0)
+    status = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert (status.withheld.nodes, status.capacity.faulty) == (6, 0)
+    assert str(headline(status)) == "FATAL 120 nodes: 6 fatal; 6 marks withheld."
+
+
+def test_an_injected_fault_is_none() -> None:
+    fleet = lost(OBSERVED, faults=0)
+    fleet.report(0, injected=(finding(),))
+    fleet.carry_out()
+    assert view(fleet).faulty == 0
+
+
+def test_advised_marks_count_as_marks() -> None:
+    fleet = Fleet(2)
+    fleet.restart(IncidentState.ADVISED)
+    fleet.report(0, finding())
+    fleet.carry_out()
+    assert work(fleet) == ["marked", "working"]
