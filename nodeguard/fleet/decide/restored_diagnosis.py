@@ -14,7 +14,7 @@ from math import inf
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.results import JOB, DegradedDomain, SuppressedCheck
+from nodeguard.fleet.diagnosis.results import JOB, BadJobStart, DegradedDomain, SuppressedCheck
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
@@ -66,9 +66,7 @@ class RestoredDiagnosis:
                 supported = ((uid, mark) for uid, mark in recorded if {mark.name, mark.domain} & domains)
                 self._restore_domain(incident, degraded, tuple(supported))
             elif incident.target.startswith(JOB):
-                job = incident.target.removeprefix(JOB)
-                began, last = _votes_of(incident, now)
-                diagnosis.jobs.restore(job, incident.cause, began, last, now.mono)
+                diagnosis.jobs.restore(self._bad_start(incident, now))
             else:
                 diagnosis.restore_suppression(_suppression(incident, now))
         for uid in {uid for uid, _ in recorded}:
@@ -123,6 +121,14 @@ class RestoredDiagnosis:
             times=incident.occurrences,
         )
 
+    def _bad_start(self, incident: Incident, now: Instant) -> BadJobStart:
+        """Return the bad start of a job of an incident, without its voters."""
+        record = incident.diagnosis or DiagnosisRecord()
+        began = _mono(record.first_vote or incident.first_seen, now)
+        since = now.mono - self._votes.diagnosis.rule.grace_period
+        job = incident.target.removeprefix(JOB)
+        return BadJobStart(job, incident.cause, since, began, began, began + record.window)
+
     def _has_ended(self, incident: Incident) -> bool:
         """Return whether the diagnosis of an incident has ended: that of a domain which has recovered is open
         until its mark is removed from all Nodes.
@@ -142,8 +148,7 @@ class RestoredDiagnosis:
                 incident.domain, classes or (incident.cause,), at, incident.occurrences
             )
         elif incident.target.startswith(JOB):
-            began, last = _votes_of(incident, now)
-            diagnosis.jobs.restore_end(incident.target.removeprefix(JOB), began, last, at)
+            diagnosis.jobs.restore_end(self._bad_start(incident, now), at)
         else:
             confined_at = inf
             if incident.confinement is not None:
@@ -174,13 +179,6 @@ def _is_renamed(mark: DegradedMark, degraded: DegradedDomain) -> bool:
 
 def _is_above_or_below(domain: str, other: str) -> bool:
     return is_within(domain, other) or is_within(other, domain)
-
-
-def _votes_of(incident: Incident, now: Instant) -> tuple[float, float]:
-    """Return the times of the first and the last vote of the bad start of a job."""
-    record = incident.diagnosis or DiagnosisRecord()
-    began = _mono(record.first_vote or incident.first_seen, now)
-    return began, began + record.window
 
 
 def degraded_marks(marks: Mapping[str, NodeMarks]) -> Iterator[tuple[str, DegradedMark]]:

@@ -55,19 +55,6 @@ class _OtherVote(Struct, frozen=True):
     at: float
 
 
-class _RecordedStart(Struct, frozen=True):
-    """A bad start from an earlier aggregator, or under an earlier rule: its votes began from `first` to
-    `last`. Votes of this time are the job's, also after the job has ended.
-
-    voters: uids of the nodes with these votes; None if unknown, as incidents do not record them.
-    """
-
-    job: str
-    first: float
-    last: float
-    voters: frozenset[str] | None = None
-
-
 class JobStarts:
     """The bad starts of jobs, and the votes that they explain.
 
@@ -87,7 +74,8 @@ class JobStarts:
         self._of_leaves: defaultdict[str, dict[str, float]] = defaultdict(dict)
         # The explained starts, by job, and by leaf if it was only one.
         self._past: dict[str, list[JobStart]] = {}
-        self._recorded: list[_RecordedStart] = []
+        # Starts of an earlier aggregator: votes from the first to the last of theirs belong to them.
+        self._recorded: list[BadJobStart] = []
         self._cleared: dict[str, float] = {}  # when operators cleared a job
         self.bad_starts: Mapping[str, BadJobStart] = {}
 
@@ -96,15 +84,11 @@ class JobStarts:
         """Return whether a bad start will be reported soon, unless other votes explain it."""
         return self._is_waiting or len(self._starts) > len(self.bad_starts)
 
-    def restore(self, job: str, fault_class: str, began: float, last: float, now: float) -> None:
-        """Restore a bad start of an earlier aggregator, without its votes. began, last: of its votes."""
-        self._record(_RecordedStart(job, began, last))
-        self._restore(job, fault_class, began, last, now)
-
-    def _restore(self, job: str, fault_class: str, began: float, last: float, now: float) -> None:
-        restored = BadJobStart(job, fault_class, now - self._votes.rule.grace_period, began, began, last)
-        self._starts.setdefault(job, restored)
-        self.bad_starts = {**self.bad_starts, job: self._starts[job]}
+    def restore(self, start: BadJobStart) -> None:
+        """Restore a bad start of an earlier aggregator, without its voters."""
+        self._record(start)
+        self._starts.setdefault(start.job, start)
+        self.bad_starts = {**self.bad_starts, start.job: self._starts[start.job]}
 
     def clear(self, job: str, now: float) -> None:
         """Clear the bad start of a job: its incident ends. Its votes still count for no domain."""
@@ -112,19 +96,19 @@ class JobStarts:
         self._starts.pop(job, None)
         self.bad_starts = {name: start for name, start in self.bad_starts.items() if name != job}
 
-    def restore_end(self, job: str, began: float, last: float, at: float) -> None:
-        """Restore the end of a bad start of an earlier aggregator. began, last: of its votes."""
-        self._record(_RecordedStart(job, began, last))
-        self._cleared[job] = max(at, self._cleared.get(job, at))
+    def restore_end(self, start: BadJobStart, at: float) -> None:
+        """Restore the end of a bad start of an earlier aggregator."""
+        self._record(start)
+        self._cleared[start.job] = max(at, self._cleared.get(start.job, at))
 
-    def _record(self, start: _RecordedStart) -> None:
+    def _record(self, start: BadJobStart) -> None:
         """Record a bad start, merged with an earlier record of it."""
         for other in self._recorded:
-            if (other.job, other.voters) == (start.job, start.voters) and (
-                other.first - _TOLERANCE <= start.last and start.first <= other.last + _TOLERANCE
+            if other.job == start.job and (
+                other.began - _TOLERANCE <= start.last and start.began <= other.last + _TOLERANCE
             ):
                 self._recorded.remove(other)
-                start = replace(start, first=min(start.first, other.first), last=max(start.last, other.last))
+                start = replace(start, began=min(start.began, other.began), last=max(start.last, other.last))
                 break
         self._recorded.append(start)
 
@@ -281,10 +265,8 @@ class JobStarts:
         for start in self._evidence.job_starts(uid):
             yield start, start.at - _BEFORE, start.at + _AFTER
         for recorded in self._recorded:
-            if recorded.voters is not None and uid not in recorded.voters:
-                continue
-            start = JobStart(recorded.job, recorded.first)
-            yield start, recorded.first - _TOLERANCE, recorded.last + _TOLERANCE
+            start = JobStart(recorded.job, recorded.began)
+            yield start, recorded.began - _TOLERANCE, recorded.last + _TOLERANCE
 
     def _is_bad_start(self, job: str, episode: list[_JobVote], votes: FaultVotes) -> bool:
         """Return whether enough nodes show a bad start, and no leaf explains it better: a leaf on which a job
