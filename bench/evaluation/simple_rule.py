@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterator
 from math import inf
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
-from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
-from nodeguard.fleet.diagnosis.node_evidence import STOPPED_TOPOLOGIES
+from nodeguard.fleet.diagnosis.node_evidence import STOPPED_TOPOLOGIES, NodeEvidence
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.planner import Planner
@@ -27,7 +26,7 @@ _SOON, _LATER = 5.0, 60.0
 class SimpleDiagnosis(Diagnosis):
     """Domains that are degraded by the simple rule."""
 
-    def __init__(self, rule: DiagnosisPolicy, evidence: FleetEvidence) -> None:
+    def __init__(self, rule: DiagnosisPolicy, evidence: NodeEvidence) -> None:
         super().__init__(rule, evidence)
         # Since when each candidate is chosen, by class and domain.
         self._clocks: dict[tuple[str, str], float] = {}

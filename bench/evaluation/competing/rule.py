@@ -11,8 +11,7 @@ from bench.evaluation.competing.explanations import MISLABELLED, Candidate
 from bench.evaluation.competing.false_alarms import suspicions
 from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
-from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
-from nodeguard.fleet.diagnosis.node_evidence import STOPPED_TOPOLOGIES
+from nodeguard.fleet.diagnosis.node_evidence import STOPPED_TOPOLOGIES, NodeEvidence
 from nodeguard.fleet.diagnosis.results import Candidate as DomainCandidate
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
 from nodeguard.fleet.diagnosis.suspected_checks import are_everywhere
@@ -56,7 +55,7 @@ class CompetingChecks(SuppressedChecks):
 class CompetingDiagnosis(Diagnosis):
     """Degraded domains and suppressed checks by competing explanations."""
 
-    def __init__(self, rule: DiagnosisPolicy, evidence: FleetEvidence) -> None:
+    def __init__(self, rule: DiagnosisPolicy, evidence: NodeEvidence) -> None:
         super().__init__(rule, evidence)
         self._competing = CompetingCandidates(self.voting, self.domains)
         self._candidates = self._competing

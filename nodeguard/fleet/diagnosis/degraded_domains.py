@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery
-from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
+from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
 from nodeguard.fleet.diagnosis.results import (
     ALL_REPORTED,
     Candidate,
@@ -26,7 +26,7 @@ _MOST = 0.75
 class DegradedDomains:
     """The degraded domains. degraded: by domain."""
 
-    def __init__(self, votes: VoteIndex, recurrence: Recurrence, evidence: FleetEvidence) -> None:
+    def __init__(self, votes: VoteIndex, recurrence: Recurrence, evidence: NodeEvidence) -> None:
         self.degraded: dict[str, DegradedDomain] = {}
         self._votes = votes
         self._recurrence = recurrence

@@ -10,8 +10,8 @@ from math import inf
 
 from nodeguard.fleet.diagnosis.candidates import new_version
 from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
-from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
 from nodeguard.fleet.diagnosis.job_starts import JobStarts
+from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
 from nodeguard.fleet.diagnosis.results import (
     JOB,
     BadJobStart,
@@ -39,7 +39,7 @@ class Diagnosis:
     members: the nodes that may vote, with their domains.
     """
 
-    def __init__(self, rule: DiagnosisPolicy, evidence: FleetEvidence) -> None:
+    def __init__(self, rule: DiagnosisPolicy, evidence: NodeEvidence) -> None:
         recurrence = self._recurrence = Recurrence(rule)
         self.rule = rule
         self.voting = VoteIndex(rule)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 from math import inf
 
-from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
+from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
 from nodeguard.fleet.diagnosis.results import (
     BEFORE_FIRST_VOTE,
     DegradedDomain,
@@ -27,7 +27,7 @@ class DomainRecovery:
     stay faulty.
     """
 
-    def __init__(self, votes: VoteIndex, evidence: FleetEvidence) -> None:
+    def __init__(self, votes: VoteIndex, evidence: NodeEvidence) -> None:
         self._votes = votes
         self._evidence = evidence
         self._last_shown: dict[str, dict[str, float]] = {}  # by domain and uid

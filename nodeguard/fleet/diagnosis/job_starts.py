@@ -13,7 +13,7 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence, JobStart
+from nodeguard.fleet.diagnosis.node_evidence import JobStart, NodeEvidence
 from nodeguard.fleet.diagnosis.results import BadJobStart, DegradedDomain
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
@@ -63,7 +63,7 @@ class JobStarts:
     from that time or the window before, and its leaf has hardly any. Three nodes of a job are needed.
     """
 
-    def __init__(self, votes: VoteIndex, evidence: FleetEvidence) -> None:
+    def __init__(self, votes: VoteIndex, evidence: NodeEvidence) -> None:
         self._votes = votes
         self._evidence = evidence
         self._explained: defaultdict[str, dict[str, _JobVote]] = defaultdict(dict)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Mapping, Set
 
-from nodeguard.fleet.diagnosis.fleet_evidence import JobStart
+from msgspec import Struct
+
 from nodeguard.fleet.diagnosis.results import ALL_REPORTED, NO_AGENT, DegradedDomain
 from nodeguard.fleet.diagnosis.stopped_agents import StoppedAgents
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
@@ -37,22 +38,29 @@ def is_kernel_confirmed(*findings: ReportedFinding) -> bool:
     return _KERNEL_LOG in sources and len(sources) > 1
 
 
+class JobStart(Struct, frozen=True):
+    """A start of a job on a node, and its time in seconds of the monotonic clock."""
+
+    job: str
+    at: float
+
+
 class NodeEvidence:
     """Answers the questions of the diagnosis. members: all nodes by domain, also those without votes.
-    stopped: the agents that stopped. now: time of the latest input.
+    stopped: the agents that stopped. observed_at: time of the latest input.
     """
 
     def __init__(self, state: FleetState) -> None:
         self.members = DomainMembers()
         self.stopped = StoppedAgents(state)
-        self.now = Instant(0.0, 0.0, "")
+        self.observed_at = Instant(0.0, 0.0, "")
         self._state = state
 
-    def job_starts(self, uid: str) -> Iterator[JobStart]:
+    def job_starts(self, uid: str) -> Iterable[JobStart]:
         """Yield the starts of jobs on a node, in seconds of the monotonic clock."""
         for job in self._state.jobs.jobs(uid):
             for at in job.starts:
-                yield JobStart(job.name, self.now.mono_of(at))
+                yield JobStart(job.name, self.observed_at.mono_of(at))
 
     def is_marked(self, uid: str, check: str) -> bool:
         """Return whether a mark of a check is recorded on a node or one of its devices; injected ones do not
@@ -106,7 +114,7 @@ class NodeEvidence:
         """Return whether a current report proves that no other source confirms a check on a node."""
         return self.has_current_report(uid) and not self.is_confirmed(uid, check)
 
-    def firing(self, uid: str) -> dict[str, tuple[str, ...]]:
+    def firing(self, uid: str) -> Mapping[str, tuple[str, ...]]:
         """Return the checks that fire on a node with fresh data in its current report, with the topologies of
         each.
         """
@@ -117,13 +125,13 @@ class NodeEvidence:
                 firing[finding.check] = finding.topologies
         return firing
 
-    def shown_checks(self, uid: str) -> set[str]:
+    def shown_checks(self, uid: str) -> Set[str]:
         """Return the checks that a node shows by its latest report, also with data that is not fresh."""
         report = self._state.reports.get(uid)
         checks = {finding.check for finding in report.findings} if report is not None else set()
         return checks | {STALE_CHECK} if self.stopped.has_stopped(uid) else checks
 
-    def nodes_showing(self, check: str) -> dict[str, float]:
+    def nodes_showing(self, check: str) -> Mapping[str, float]:
         """Return the nodes that show a check in their latest report, also those that may not vote, with the
         onset in seconds of the monotonic clock.
         """
@@ -137,11 +145,11 @@ class NodeEvidence:
         """Return when a check began to fire in a report that shows it, in seconds of the monotonic clock."""
         found = zip(report.findings, report.began, strict=True)
         began = min(began for finding, began in found if finding.check == check)
-        return min(self.now.mono, self.now.mono_of(began))
+        return min(self.observed_at.mono, self.observed_at.mono_of(began))
 
     def shown_faults(
         self, uids: Iterable[str], degraded: DegradedDomain, votes: VoteIndex, now: float
-    ) -> dict[str, float]:
+    ) -> Mapping[str, float]:
         """Return when each of some nodes last showed any fault class of a degraded domain, in seconds of the
         monotonic clock, by uid.
 
@@ -170,7 +178,7 @@ class NodeEvidence:
                 shown[uid] = max(times)
         return shown
 
-    def onsets(self, degraded: DegradedDomain, votes: VoteIndex) -> dict[str, float]:
+    def onsets(self, degraded: DegradedDomain, votes: VoteIndex) -> Mapping[str, float]:
         """Return since when each node of a degraded domain shows its fault classes by its latest report, in
         seconds of the monotonic clock, by uid. Without a report, only a stopped agent counts.
         """
@@ -214,7 +222,7 @@ class NodeEvidence:
         node = self._state.nodes.get(uid)
         if node is None or node.ready:
             return False
-        return node.not_ready_since >= self.now.wall_of(degraded.began) - _TOGETHER
+        return node.not_ready_since >= self.observed_at.wall_of(degraded.began) - _TOGETHER
 
     def _last_shown(
         self,
@@ -234,7 +242,7 @@ class NodeEvidence:
         ):
             return now
         latest = began + finding.age - min((item.age for item in finding.evidence), default=finding.age)
-        return min(self.now.mono, self.now.mono_of(latest))
+        return min(self.observed_at.mono, self.observed_at.mono_of(latest))
 
     def restore_symptoms(self, symptoms: Iterable[Symptom]) -> None:
         """Restore which nodes had a stale agent, from the symptoms of a recorded incident of a domain."""

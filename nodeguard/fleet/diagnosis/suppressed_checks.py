@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import common_version, received_version
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings, UnexplainedFirings
-from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
+from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
 from nodeguard.fleet.diagnosis.results import (
     ALL_REPORTED,
     NO_AGENT,
@@ -45,7 +45,7 @@ class SuppressedChecks:
     explained.
     """
 
-    def __init__(self, votes: VoteIndex, recurrence: Recurrence, evidence: FleetEvidence) -> None:
+    def __init__(self, votes: VoteIndex, recurrence: Recurrence, evidence: NodeEvidence) -> None:
         self.suppressed: dict[str, SuppressedCheck] = {}
         self.suspected: dict[str, float] = {}
         self._votes = votes

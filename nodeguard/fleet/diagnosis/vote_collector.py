@@ -80,7 +80,7 @@ class VoteCollector:
         )
         is_excluded = placement.cordoned_by_user or bool(placement.maintenance)
         if is_excluded:
-            self._excluded.setdefault(uid, self.evidence.now.mono)
+            self._excluded.setdefault(uid, self.evidence.observed_at.mono)
         votes = has_data and not is_excluded
         report = self._state.reports.get(uid)
         versions = report.versions if report is not None else ()
@@ -93,7 +93,7 @@ class VoteCollector:
         for fault in report.injections if report is not None else ():
             self.diagnosis.voting.add_classes(fault.finding.check, fault.finding.topologies)
         voted = bool(self.diagnosis.members.paths(uid))
-        self.diagnosis.voting.record_versions(uid, versions, self.evidence.now.mono)
+        self.diagnosis.voting.record_versions(uid, versions, self.evidence.observed_at.mono)
         self.diagnosis.set_domains(uid, (*paths, *versions) if votes else ())
         if not self.diagnosis.members.paths(uid):
             self._fires.pop(uid, None)
@@ -130,7 +130,7 @@ class VoteCollector:
 
     def record_report(self, uid: str, now: Instant) -> None:
         """Record a node's report, with the checks that fire on it now."""
-        self.evidence.now = now
+        self.evidence.observed_at = now
         report = self._state.reports.get(uid)
         if report is None or report.late:
             return
@@ -180,7 +180,7 @@ class VoteCollector:
         firing: dict[str, tuple[tuple[str, ...], float]] = {}
         for finding, began in zip(report.findings, report.began, strict=True):
             if finding.data_status == DataStatus.FRESH:
-                age = max(0.0, self.evidence.now.wall - began)
+                age = max(0.0, self.evidence.observed_at.wall - began)
                 firing[finding.check] = finding.topologies, max(age, firing.get(finding.check, ((), 0.0))[1])
         return firing
 
@@ -193,7 +193,7 @@ class VoteCollector:
             return
         fires = self._firing(report)
         for check, (topologies, age) in fires.items():
-            if self.evidence.now.mono - age >= self._excluded.get(uid, inf):
+            if self.evidence.observed_at.mono - age >= self._excluded.get(uid, inf):
                 self.diagnosis.voting.record_active(uid, check)
             else:
                 self._vote(uid, check, topologies, age)
@@ -202,7 +202,7 @@ class VoteCollector:
 
     def _vote(self, uid: str, check: str, topologies: tuple[str, ...], age: float) -> None:
         """Have a node vote, unless it has voted too often. age: seconds since the check began to fire."""
-        now = self.evidence.now.mono
+        now = self.evidence.observed_at.mono
         left, at = self._votes.get(uid, (MAX_VOTES, now))
         left = min(MAX_VOTES, left + max(0.0, now - at) / VOTE_INTERVAL)
         if left >= 1.0:
@@ -214,7 +214,7 @@ class VoteCollector:
 
     def update_stale(self, stale: Set[str], now: Instant) -> None:
         """Set the nodes with stale agents. An agent that announced its end does not vote for that."""
-        self.evidence.now = now
+        self.evidence.observed_at = now
         stopped = self.evidence.stopped
         changes = stopped.update(stale, now)
         for uid in changes.missing:

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Set
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
-from nodeguard.fleet.diagnosis.fleet_evidence import JobStart
+from nodeguard.fleet.diagnosis.node_evidence import JobStart, NodeEvidence
 from nodeguard.fleet.diagnosis.results import DegradedDomain
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-from nodeguard.fleet.state.topology.members import DomainMembers
+from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
+from nodeguard.model.policy import Policy
 from tests.policies import diagnosis_policy
 
 PODS, LEAVES, NODES = 4, 8, 16
@@ -25,14 +26,14 @@ VIEWS = {
 }
 
 
-class Voters:
+class Voters(NodeEvidence):
     """A fleet and its diagnosis at a time. confirmed: nodes on which another source confirms the check."""
 
     def __init__(self, pods: int = PODS, rule: DiagnosisPolicy | None = None) -> None:
+        super().__init__(FleetState(Policy()))
         self.now = 1_000_000.0
         self.confirmed: set[str] = set()
         self.versions: dict[str, str] = {}
-        self.members = DomainMembers()
         self.diagnosis = Diagnosis(rule or diagnosis_policy(), self)
         self.nodes = [
             f"{pod}-{leaf}-{node}" for pod in range(pods) for leaf in range(LEAVES) for node in range(NODES)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from nodeguard.fleet.diagnosis.fleet_evidence import JobStart
+from nodeguard.fleet.diagnosis.node_evidence import JobStart
 from tests.fleet.diagnosis.scene import LEAVES, VIEWS, Voters
 from tests.policies import diagnosis_policy
 
