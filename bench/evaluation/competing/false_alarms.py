@@ -77,8 +77,7 @@ def suspicions(
     found = {}
     for check in checks:
         firings, size = votes.firings[check], max(1, len(votes.members))
-        began = now if votes.began is None else votes.began
-        before = PriorRate(votes.usual_rate(check) * size, began)
+        before = PriorRate(votes.usual_rate(check) * size, votes.began)
         windows = rule.suppression.windows
         ways = [_Explanations((*windows, *SUDDEN))]
         for name, class_votes in votes.classes_of(check).items():
@@ -96,7 +95,7 @@ def suspicions(
                 _suspicion(
                     window, onsets, firings.usual_rate(window, before, now) / size, way, votes, rule, now
                 )
-                for window, onsets in _windows(firings, way.windows, excluded, began, rule, now)
+                for window, onsets in _windows(firings, way.windows, excluded, votes.began, rule, now)
             ]
             some = [item for item in results if item is not None]
             instead = max((item.value for item in some if item.doubts), default=-inf)

@@ -165,12 +165,11 @@ class DegradedDomains:
         still show it stay degraded. A restored one waits for the first reports of all agents: until then, its
         nodes show nothing. Returns the cleared domains.
         """
-        began = now if self._votes.began is None else self._votes.began
         recovered, parts = list[DegradedDomain](), list[DegradedDomain]()
         for domain, degraded in list(self.degraded.items()):
             waited = self._recurrence.clearing_time(degraded.times)
             last_shown = self._recovery.last_shown(degraded, now)
-            if degraded.restored and now - began < ALL_REPORTED:
+            if degraded.restored and now - self._votes.began < ALL_REPORTED:
                 continue
             if now - degraded.since >= waited and last_shown <= now - waited:
                 parts += self._recovery.faulty_parts(degraded, now)

@@ -207,7 +207,7 @@ class NodeEvidence:
         with the mark of the domain, and afterwards any node of it. After a day without a report, a node has
         no agent, or stopped before the domain failed, unless its kubelet stopped with the domain.
         """
-        after = 0.0 if votes.began is None else now - votes.began
+        after = now - votes.began
         if not degraded.restored or (after >= NO_AGENT and not self._stopped_with(uid, degraded)):
             return False
         marks = self._state.observed_marks(uid).node.degraded

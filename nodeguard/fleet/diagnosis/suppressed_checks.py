@@ -300,8 +300,7 @@ class SuppressedChecks:
         """End the episodes of checks that began to fire on few nodes for long enough. A check that still
         fires on many of its nodes may spread on: its episode lasts longer, and it stays suppressed there.
         """
-        began = now if self._votes.began is None else self._votes.began
-        have_reported = now - began >= ALL_REPORTED
+        have_reported = now - self._votes.began >= ALL_REPORTED
         for check, suppressed in list(self.suppressed.items()):
             if not suppressed.nodes and not have_reported:
                 continue
@@ -347,8 +346,8 @@ class SuppressedChecks:
         """Return the number of nodes on which a suppressed check may still fire: without a report since the
         start, nothing proves the opposite. After a day, they have no agent.
         """
-        began = now if self._votes.began is None else self._votes.began
-        return self._votes.unreported if suppressed.restored_size and now - began < NO_AGENT else 0
+        may_fire = suppressed.restored_size and now - self._votes.began < NO_AGENT
+        return self._votes.unreported if may_fire else 0
 
     def _confine(self, suppressed: SuppressedCheck, active: Set[str], now: float) -> None:
         """Suppress a check only on the nodes on which it still fires: elsewhere its findings count again."""

@@ -60,7 +60,7 @@ def _unexplained(
 ) -> UnexplainedFirings | None:
     """Return the firings of a check that neither its candidates nor other causes explain; None for few."""
     firings, members = votes.firings[check], votes.members
-    before = PriorRate(votes.usual_rate(check) * len(members), now if votes.began is None else votes.began)
+    before = PriorRate(votes.usual_rate(check) * len(members), votes.began)
 
     def has_one_cause(unexplained: UnexplainedFirings, places: Set[str], explained: Set[str]) -> bool:
         """Return whether all nodes have one cause: those in some places. The others are chance, or misplaced.

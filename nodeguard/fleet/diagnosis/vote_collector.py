@@ -134,8 +134,7 @@ class VoteCollector:
         report = self._state.reports.get(uid)
         if report is None or report.late:
             return
-        began = self.diagnosis.voting.began
-        if uid not in self._findings and began is not None and now.mono - began > ALL_REPORTED:
+        if uid not in self._findings and now.mono - self.diagnosis.voting.began > ALL_REPORTED:
             self.diagnosis.voting.late.add(uid)
         before_findings, self._findings[uid] = self._findings.get(uid, ()), report.findings
         self.update_node(uid)

@@ -22,11 +22,11 @@ class VoteIndex:
     """The votes and firings. members: the nodes that may vote, with their domains. votes_by_class: by fault
     class. firings: by check.
 
-    began: time of the first evaluation. changed_checks: checks that fired since the latest; new_onsets: on
-    which nodes, by check; new_voters: uids that voted since, by class. unreported: number of nodes with stale
-    agents that never reported to this aggregator. version_changes: when a node got another version, by uid
-    and domain. earlier_term: from when until when an earlier aggregator led; late: nodes with a first report
-    long after the start of this one.
+    began: time of the first evaluation; infinity before. changed_checks: checks that fired since the latest;
+    new_onsets: on which nodes, by check; new_voters: uids that voted since, by class. unreported: number of
+    nodes with stale agents that never reported to this aggregator. version_changes: when a node got another
+    version, by uid and domain. earlier_term: from when until when an earlier aggregator led; late: nodes with
+    a first report long after the start of this one.
     """
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
@@ -38,7 +38,7 @@ class VoteIndex:
         self.new_onsets: dict[str, set[str]] = {}
         self.new_voters: dict[str, set[str]] = {}
         self.version_changes: dict[tuple[str, str], float] = {}
-        self.began: float | None = None
+        self.began = inf
         self.unreported = 0
         self.earlier_term = (inf, -inf)
         self.late: set[str] = set()
@@ -78,8 +78,7 @@ class VoteIndex:
 
     def begin(self, now: float) -> None:
         """Begin the evaluation at a time, unless it began before."""
-        if self.began is None:
-            self.began = now
+        self.began = min(self.began, now)
 
     def set_domains(self, uid: str, paths: Iterable[str]) -> bool:
         """Set the domains of a node that may vote; without any, it may not. Returns whether they changed."""
@@ -324,14 +323,13 @@ class VoteIndex:
         """Forget votes and firings that are too old. suppressed: checks that do not count towards usual
         rates.
         """
-        began = now if self.began is None else self.began
         for votes in self.votes_by_class.values():
-            votes.forget(began, now)
+            votes.forget(self.began, now)
         oldest = now - max(self.rule.suppression.windows)
         self._ended = {key: at for key, at in self._ended.items() if at >= oldest}
         suppressed = frozenset(suppressed)
         for name, firings in list(self.firings.items()):
-            firings.forget(began, now, learns=name not in suppressed)
+            firings.forget(self.began, now, learns=name not in suppressed)
             if firings.is_idle and name not in suppressed:
                 del self.firings[name]
         if len(self._classes_of_name) > _NAMES:
