@@ -116,7 +116,7 @@ async def aggregator_response(accept: str = "") -> Page:
     ingest.endpoint.requests.update({("report", 200): 1, ("unknown", 401): 2})
     ingest.endpoint.connection_errors["timeout"] += 1
     suppressed = SuppressedCheck("gpu-lost", scene.now.mono, scene.now.mono, (), 0, 0.0)
-    scene.planner.diagnosis.restore_suppression(suppressed)
+    scene.planner.diagnosis.open(suppressed)
     metrics.message_handled("report", 0.0002)
     for is_injected in (False, True):
         metrics.marks.released_marks["quarantine", "proven", is_injected] += 1

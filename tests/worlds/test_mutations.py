@@ -15,6 +15,7 @@ from nodeguard.fleet.decide.release_tracker import ReleaseTracker
 from nodeguard.fleet.decide.restored_diagnosis import RestoredDiagnosis
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery
+from nodeguard.fleet.diagnosis.results import SuppressedCheck
 from nodeguard.fleet.state import node_placement
 from nodeguard.fleet.state.budget_usage import BudgetUsage
 from nodeguard.fleet.state.fleet_state import FleetState
@@ -25,7 +26,7 @@ from tests.worlds.campaign import run_world
 from tests.worlds.history import random_history
 
 WORLDS = 100
-_release = ReleaseTracker.release
+_open, _release = Diagnosis.open, ReleaseTracker.release
 
 # By defect: the object, its attribute, and the replacement.
 MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
@@ -50,7 +51,11 @@ MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     ),
     "a domain recovers at once": (DomainRecovery, "last_shown", lambda *_: -inf),
     "a restart loses domains": (RestoredDiagnosis, "restore", lambda *_: None),
-    "a restart loses suppressions": (Diagnosis, "restore_suppression", lambda *_: None),
+    "a restart loses suppressions": (
+        Diagnosis,
+        "open",
+        lambda self, result: None if isinstance(result, SuppressedCheck) else _open(self, result),
+    ),
     "the clock's jumps are ignored": (FleetState, "follow_clock", lambda *_: None),
     "a suppression retracts all": (
         DomainMarks,

@@ -10,7 +10,6 @@ only show which nodes of a domain with an incident got other labels, and which p
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from math import inf
 
 from msgspec.structs import replace
 
@@ -18,6 +17,7 @@ from nodeguard.fleet.diagnosis.results import JOB, BadJobStart, DegradedDomain, 
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
+from nodeguard.model.diagnosis import STALE_CHECK
 from nodeguard.model.incident import GRANTED_STATES, DiagnosisRecord, Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark, NodeMarks
@@ -50,32 +50,31 @@ class RestoredDiagnosis:
         """Restore what was added; nothing in later plans. marks: by uid."""
         if not self._incidents:
             return
-        diagnosis = self._votes.diagnosis
         incidents, self._incidents = self._incidents, []
         opened = [incident for incident in incidents if not self._has_ended(incident)]
         for incident in incidents:
             if self._has_ended(incident):
-                self._restore_end(incident, now)
+                self._end(incident, now)
         self._clears.clear()
         recorded = list(degraded_marks(marks))
         domains = {incident.domain for incident in incidents if incident.domain}
         domains |= {incident.target for incident in incidents if incident.domain}
+        supported = tuple((uid, mark) for uid, mark in recorded if {mark.name, mark.domain} & domains)
         for incident in opened:
-            if incident.domain:
-                degraded = self._domain(incident, now)
-                supported = ((uid, mark) for uid, mark in recorded if {mark.name, mark.domain} & domains)
-                self._restore_domain(incident, degraded, tuple(supported))
-            elif incident.target.startswith(JOB):
-                diagnosis.jobs.restore(self._bad_start(incident, now))
-            else:
-                diagnosis.restore_suppression(_suppression(incident, now))
+            result = self._result(incident, now)
+            if isinstance(result, DegradedDomain):
+                result = self._with_marks(incident, result, supported)
+            self._votes.diagnosis.open(result)
         for uid in {uid for uid, _ in recorded}:
             self._votes.update_node(uid)
 
-    def _restore_domain(
+    def _with_marks(
         self, incident: Incident, degraded: DegradedDomain, marks: Collection[tuple[str, DegradedMark]]
-    ) -> None:
-        """Restore the degraded domain of an incident. marks: of domains with any incident, by uid."""
+    ) -> DegradedDomain:
+        """Return the degraded domain of an incident with the nodes and domains that only marks name.
+
+        marks: of domains with any incident, by uid.
+        """
         domain, nodes = degraded.domain, self._votes.evidence.members.nodes(degraded.domain)
         replaced = tuple(dict.fromkeys(mark.domain for _, mark in marks if _is_replaced(mark, degraded)))
         left = tuple(
@@ -83,11 +82,13 @@ class RestoredDiagnosis:
             for uid, mark in marks
             if uid not in nodes and (mark.domain == domain or _is_renamed(mark, degraded))
         )
-        self._votes.diagnosis.restore_domain(replace(degraded, replaced=replaced, left=left, moved=left))
+        stopped = (symptom.target for symptom in incident.symptoms if symptom.check == STALE_CHECK)
+        self._votes.evidence.stopped.record_earlier(stopped)
         self._domains.add(domain)
         self._marked_domains.update(replaced)
         if incident.state in GRANTED_STATES:
             self._marked_domains.add(domain)
+        return replace(degraded, replaced=replaced, left=left, moved=left)
 
     def take_marked_domains(self) -> Set[str]:
         """Return the restored domains with marks that an incident supports, once."""
@@ -103,9 +104,14 @@ class RestoredDiagnosis:
         """Return whether a mark is of a domain that recovered or was cleared, if it is not degraded now."""
         return mark.domain in self._domains or mark.since <= self._ended.get(mark.domain, 0.0)
 
+    def _result(self, incident: Incident, now: Instant) -> DegradedDomain | SuppressedCheck | BadJobStart:
+        """Return the diagnosis of an incident."""
+        if incident.target.startswith(JOB):
+            return self._bad_start(incident, now)
+        return self._domain(incident, now) if incident.domain else _suppression(incident, now)
+
     def _domain(self, incident: Incident, now: Instant) -> DegradedDomain:
-        """Return the degraded domain of an incident."""
-        self._votes.evidence.restore_symptoms(incident.symptoms)
+        """Return the degraded domain of an incident, without its voters."""
         record = incident.diagnosis or DiagnosisRecord()
         # The earlier aggregator moved the time of the first vote with its clock, but not the other two times.
         began = _mono(record.first_vote or incident.first_seen, now)
@@ -117,8 +123,9 @@ class RestoredDiagnosis:
             since,
             began,
             (),
-            0,
+            self._votes.diagnosis.members.size(incident.domain),
             times=incident.occurrences,
+            restored=True,
         )
 
     def _bad_start(self, incident: Incident, now: Instant) -> BadJobStart:
@@ -135,27 +142,13 @@ class RestoredDiagnosis:
         """
         return not incident.is_open or incident.name in self._clears or _has_recovered(incident)
 
-    def _restore_end(self, incident: Incident, now: Instant) -> None:
-        """Restore the end of the diagnosis of an incident."""
-        diagnosis = self._votes.diagnosis
+    def _end(self, incident: Incident, now: Instant) -> None:
+        """Record the end of the diagnosis of an incident."""
         recovered = incident.last_transition if _has_recovered(incident) else 0.0
         ended = incident.resolved_at or self._clears.get(incident.name, 0.0) or recovered or now.wall
-        at = min(now.mono, _mono(ended + CLOCK_TOLERANCE, now))
         if incident.domain:
-            classes = incident.diagnosis.fault_classes if incident.diagnosis is not None else ()
             self._ended[incident.domain] = max(ended, self._ended.get(incident.domain, ended))
-            diagnosis.domains.record_end(
-                incident.domain, classes or (incident.cause,), at, incident.occurrences
-            )
-        elif incident.target.startswith(JOB):
-            diagnosis.jobs.restore_end(self._bad_start(incident, now), at)
-        else:
-            confined_at = inf
-            if incident.confinement is not None:
-                confined_at = _mono(incident.confinement.since + CLOCK_TOLERANCE, now)
-            diagnosis.checks.record_end(
-                incident.cause, at, incident.occurrences, incident.component, confined_at
-            )
+        self._votes.diagnosis.end(self._result(incident, now), _mono(ended + CLOCK_TOLERANCE, now))
 
 
 def _has_recovered(incident: Incident) -> bool:

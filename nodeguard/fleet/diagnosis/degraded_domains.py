@@ -33,19 +33,20 @@ class DegradedDomains:
         self._evidence = evidence
         self._recovery = DomainRecovery(votes, evidence)
 
-    def restore(self, restored: DegradedDomain) -> None:
-        """Restore a domain that was degraded before this start, without its votes."""
-        size = self._votes.members.size(restored.domain)
-        self.degraded.setdefault(
-            restored.domain, replace(self._with_present_classes(restored), size=size, restored=True)
-        )
+    def open(self, degraded: DegradedDomain) -> None:
+        """Record that a domain is degraded, also since before this start, unless it is already."""
+        self.degraded.setdefault(degraded.domain, self._with_present_classes(degraded))
 
-    def record_end(self, domain: str, fault_classes: Iterable[str], at: float, times: int) -> None:
+    def end(self, degraded: DegradedDomain, at: float) -> None:
         """Record that a domain was degraded until a time, also before this start: earlier votes in it do not
-        count. times: number of recent diagnoses.
+        count.
         """
-        self._recurrence.record_end(domain, times, at)
-        for name in fault_classes:
+        domain, present = degraded.domain, self.degraded.get(degraded.domain)
+        if present is not None and present.since <= at:
+            del self.degraded[domain]
+            self._recovery.forget(domain)
+        self._recurrence.record_end(domain, degraded.times, at)
+        for name in degraded.fault_classes:
             if name in self._votes.votes_by_class:
                 self._votes.votes_by_class[name].end(domain, at)
 
@@ -151,15 +152,6 @@ class DegradedDomains:
         else:
             self._diagnose(candidate, now)
 
-    def clear(self, domain: str, now: float) -> DegradedDomain | None:
-        """Clear a domain: it is not degraded any more. Returns it as it was; None if it was not degraded."""
-        degraded = self.degraded.pop(domain, None)
-        self._recovery.forget(domain)
-        if degraded is not None:
-            times = self._recurrence.times(domain, now) + 1
-            self.record_end(domain, degraded.fault_classes, now, times)
-        return degraded
-
     def clear_recovered(self, now: float) -> list[DegradedDomain]:
         """Clear the domains in which hardly any node has shown a fault for long enough; parts of them that
         still show it stay degraded. A restored one waits for the first reports of all agents: until then, its
@@ -173,7 +165,7 @@ class DegradedDomains:
                 continue
             if now - degraded.since >= waited and last_shown <= now - waited:
                 parts += self._recovery.faulty_parts(degraded, now)
-                self.clear(domain, now)
+                self.end(degraded, now)
                 recovered.append(degraded)
             elif (
                 since := recovering_since(max(degraded.since, last_shown), now)
@@ -189,7 +181,7 @@ class DegradedDomains:
         if own is None:
             name = self._name(part.domain, part.fault_classes[0])
             times = self._recurrence.times(part.domain, now) + 1
-            self.degraded[part.domain] = replace(part, name=name, times=times)
+            self.open(replace(part, name=name, times=times))
             return
         voters = tuple(sorted({*own.voters, *part.voters}))
         self.degraded[part.domain] = replace(
@@ -263,21 +255,23 @@ class DegradedDomains:
         voters = tuple(
             sorted(candidate.voters.keys() | {uid for part in parts for uid in part.voters} | (moved & nodes))
         )
-        self.degraded[candidate.domain] = DegradedDomain(
-            name=self._name(first.name if first else candidate.domain, candidate.fault_class),
-            domain=candidate.domain,
-            fault_classes=tuple(dict.fromkeys([candidate.fault_class, *fault_classes])),
-            since=first.since if first else now,
-            began=began,
-            within=max(candidate.voters.values()) - began,
-            voters=voters,
-            size=self._size(candidate.domain, voters),
-            siblings=len(siblings),
-            elsewhere=len(others - self._votes.members.nodes(candidate.domain)),
-            times=self._recurrence.times(candidate.domain, now) + 1,
-            replaced=tuple(dict.fromkeys(replaced)),
-            left=tuple(left),
-            moved=tuple(sorted(moved - nodes)),
+        self.open(
+            DegradedDomain(
+                name=self._name(first.name if first else candidate.domain, candidate.fault_class),
+                domain=candidate.domain,
+                fault_classes=tuple(dict.fromkeys([candidate.fault_class, *fault_classes])),
+                since=first.since if first else now,
+                began=began,
+                within=max(candidate.voters.values()) - began,
+                voters=voters,
+                size=self._size(candidate.domain, voters),
+                siblings=len(siblings),
+                elsewhere=len(others - self._votes.members.nodes(candidate.domain)),
+                times=self._recurrence.times(candidate.domain, now) + 1,
+                replaced=tuple(dict.fromkeys(replaced)),
+                left=tuple(left),
+                moved=tuple(sorted(moved - nodes)),
+            )
         )
         self._votes.votes_by_class[candidate.fault_class].set_explained(
             self._votes.members.nodes(candidate.domain)

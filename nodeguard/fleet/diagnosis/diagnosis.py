@@ -114,23 +114,33 @@ class Diagnosis:
                 self.voting.vote(uid, check, self.voting.topologies_of(check), at)
         self._candidates.choose_again()
 
-    def restore_domain(self, restored: DegradedDomain) -> None:
-        """Restore a domain that was degraded before this start, without its votes."""
-        self._recurrence.record_end(restored.domain, restored.times - 1, restored.began)
-        self.domains.restore(restored)
+    def open(self, result: DegradedDomain | SuppressedCheck | BadJobStart) -> None:
+        """Record a diagnosis that an earlier aggregator made, in the same way as one that this one makes."""
+        match result:
+            case DegradedDomain():
+                self.domains.open(result)
+            case SuppressedCheck():
+                self.checks.open(result)
+            case BadJobStart():
+                self.jobs.open(result)
 
-    def restore_suppression(self, restored: SuppressedCheck) -> None:
-        """Restore a check that was suppressed before this start, without its nodes."""
-        self._recurrence.record_end(restored.check, restored.times - 1, restored.began)
-        self.checks.restore(restored)
+    def end(self, result: DegradedDomain | SuppressedCheck | BadJobStart, at: float) -> None:
+        """Record that a diagnosis, also of an earlier aggregator, ended: votes until then do not count."""
+        match result:
+            case DegradedDomain():
+                self.domains.end(result, at)
+                self._candidates.forget(result)
+            case SuppressedCheck():
+                self.checks.end(result, at)
+            case BadJobStart():
+                self.jobs.end(result, at)
 
     def clear(self, cause: str, now: float) -> None:
         """Clear a domain, a check, or the bad start of a job (`job/NAME`) on an operator's request."""
-        if cause.startswith(JOB):
-            self.jobs.clear(cause.removeprefix(JOB), now)
-            return
-        self._clear_domain(cause, now)
-        self.checks.clear(cause, now)
+        job = self.bad_starts.get(cause.removeprefix(JOB)) if cause.startswith(JOB) else None
+        for result in (self.degraded_domains.get(cause), self.suppressed_checks.get(cause), job):
+            if result is not None:
+                self.end(result, now)
 
     def next_evaluation(self) -> float | None:
         """Return when to evaluate without new votes, in seconds of the clock; None for never."""
@@ -226,18 +236,12 @@ class Diagnosis:
             return candidate.domain
         return new_version(self.members, candidate, self.voting.version_changes, now)
 
-    def _clear_domain(self, domain: str, now: float) -> None:
-        """Clear a domain, if it is degraded."""
-        degraded = self.domains.clear(domain, now)
-        if degraded is not None:
-            self._candidates.forget(degraded)
-
     def _clear_explained(self, now: float) -> None:
         """Clear degraded domains with votes that the start of a job explains: their jobs were not known when
         the domains were diagnosed.
         """
-        for domain, degraded in list(self.degraded_domains.items()):
+        for degraded in list(self.degraded_domains.values()):
             explained = set[str]().union(*map(self.jobs.explained, degraded.fault_classes))
             unexplained = set(degraded.voters) - explained
             if not degraded.restored and explained and len(unexplained) < self.rule.min_nodes:
-                self._clear_domain(domain, now)
+                self.end(degraded, now)

@@ -84,22 +84,19 @@ class JobStarts:
         """Return whether a bad start will be reported soon, unless other votes explain it."""
         return self._is_waiting or len(self._starts) > len(self.bad_starts)
 
-    def restore(self, start: BadJobStart) -> None:
-        """Restore a bad start of an earlier aggregator, without its voters."""
+    def open(self, start: BadJobStart) -> None:
+        """Record a bad start from before this start of the aggregator, without its voters."""
         self._record(start)
         self._starts.setdefault(start.job, start)
         self.bad_starts = {**self.bad_starts, start.job: self._starts[start.job]}
 
-    def clear(self, job: str, now: float) -> None:
-        """Clear the bad start of a job: its incident ends. Its votes still count for no domain."""
-        self._cleared[job] = now
-        self._starts.pop(job, None)
-        self.bad_starts = {name: start for name, start in self.bad_starts.items() if name != job}
-
-    def restore_end(self, start: BadJobStart, at: float) -> None:
-        """Restore the end of a bad start of an earlier aggregator."""
-        self._record(start)
+    def end(self, start: BadJobStart, at: float) -> None:
+        """Record that the incident of a bad start ended: its votes still count for no domain."""
+        if not start.voters:
+            self._record(start)
         self._cleared[start.job] = max(at, self._cleared.get(start.job, at))
+        self._starts.pop(start.job, None)
+        self.bad_starts = {job: other for job, other in self.bad_starts.items() if job != start.job}
 
     def _record(self, start: BadJobStart) -> None:
         """Record a bad start, merged with an earlier record of it."""

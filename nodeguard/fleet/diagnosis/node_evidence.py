@@ -15,7 +15,6 @@ from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
 from nodeguard.model.diagnosis import STALE_CHECK
 from nodeguard.model.finding import DataStatus, Health
-from nodeguard.model.incident import Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause
 from nodeguard.wire.report import ReportedFinding
@@ -243,7 +242,3 @@ class NodeEvidence:
             return now
         latest = began + finding.age - min((item.age for item in finding.evidence), default=finding.age)
         return min(self.observed_at.mono, self.observed_at.mono_of(latest))
-
-    def restore_symptoms(self, symptoms: Iterable[Symptom]) -> None:
-        """Restore which nodes had a stale agent, from the symptoms of a recorded incident of a domain."""
-        self.stopped.restore(symptom.target for symptom in symptoms if symptom.check == STALE_CHECK)

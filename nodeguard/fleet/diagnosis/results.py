@@ -159,8 +159,7 @@ class Recurrence:
 
     def record_end(self, name: str, times: int, at: float) -> None:
         """Record the number of recent diagnoses, and when the last of them ended, or later."""
-        if times > 0:
-            self._ended[name] = (times, at)
+        self._ended[name] = (times, at)
 
     def times(self, name: str, now: float) -> int:
         """Return how many recent diagnoses there were before."""

@@ -59,8 +59,8 @@ class StoppedAgents:
         placement = self._state.placements.get(uid)
         return placement is not None and placement.name in self._recorded and uid in self.stale
 
-    def restore(self, names: Iterable[str]) -> None:
-        """Restore the names of nodes that had a stale agent before this start."""
+    def record_earlier(self, names: Iterable[str]) -> None:
+        """Record the names of nodes that had a stale agent before this start."""
         self._recorded.update(names)
 
     def touch(self, uid: str) -> None:

@@ -97,33 +97,34 @@ class SuppressedChecks:
                 gone = {uid for uid in moves if not self._evidence.members.paths(uid)}
                 self._remaining[check] -= gone
 
-    def restore(self, restored: SuppressedCheck) -> None:
-        """Restore a check that was suppressed before this start, without its nodes."""
-        check = restored.check
-        if check in self.suppressed:
+    def open(self, suppressed: SuppressedCheck) -> None:
+        """Record that a check is suppressed, also since before this start, unless it is already."""
+        check = suppressed.check
+        if self.suppressed.setdefault(check, suppressed) is not suppressed:
             return
-        self.suppressed[check] = restored
-        if restored.recovered:
-            self._remaining[check] = set()
-        # Reports may come before the recorded incidents are read: they voted.
         firings = self._votes.firings.get(check)
         latest = firings.latest if firings is not None else {}
-        for uid, at in {**latest, **self._evidence.nodes_showing(check)}.items():
-            if self.confine(uid, check, at) and firings is not None:
-                firings.forget_onset(uid)
-        if firings is not None:
-            scope = self._scope(restored)
-            nodes = firings.active if scope is None else firings.active & scope
-            self._votes.withdraw(check, nodes, self._counts)
+        if suppressed.recovered:
+            self._remaining[check] = set()
+            # Reports may come before the recorded incidents are read: they voted.
+            for uid, at in {**latest, **self._evidence.nodes_showing(check)}.items():
+                if self.confine(uid, check, at) and firings is not None:
+                    firings.forget_onset(uid)
+        scope, nodes = self._scope(suppressed), {*suppressed.nodes, *self._remaining.get(check, ())}
+        nodes.update(uid for uid in latest if scope is None or uid in scope)
+        self._votes.withdraw(check, nodes, self._counts)
 
-    def record_end(self, check: str, at: float, times: int, domain: str, until: float = inf) -> None:
-        """Record that a check was suppressed until a time on the nodes of a domain, empty for all, also from
-        before this start: earlier onsets do not count there. times: number of recent suppressions. until: the
-        time of its confinement: later onsets count.
+    def end(self, suppressed: SuppressedCheck, at: float) -> None:
+        """Record that a check was suppressed until a time, also before this start: earlier onsets do not
+        count where it was. Since its confinement, they count.
         """
-        self._recurrence.record_end(check, times, at)
-        at = min(at, until)
-        self._votes.end_suppression(check, at, domain, self._counts)
+        check, present = suppressed.check, self.suppressed.get(suppressed.check)
+        if present is not None and present.since <= at:
+            del self.suppressed[check]
+            self._remaining.pop(check, None)
+        self._recurrence.record_end(check, suppressed.times, at)
+        until = inf if suppressed.confined_at is None else suppressed.confined_at + CLOCK_TOLERANCE
+        self._votes.end_suppression(check, min(at, until), suppressed.domain, self._counts)
 
     def confine(self, uid: str, check: str, at: float) -> bool:
         """Add a node to those on which a suppression stays, if the check fires on it since before that was
@@ -256,45 +257,35 @@ class SuppressedChecks:
         is suppressed on other nodes already is suppressed on all.
         """
         nodes, firings = set(uids), self._votes.firings.get(check)
-        before = self.suppressed.get(check)
         latest = firings.latest if firings is not None else {}
         began = min((latest[uid] for uid in nodes if uid in latest), default=now)
+        times = self._recurrence.times(check, now) + 1
+        before = self.suppressed.pop(check, None)
         if before is not None:
             scope = self._scope(before)
             if scope is None or not (domain and scope <= self._votes.members.nodes(domain)):
                 domain = ""
             nodes |= self._remaining.pop(check, set())
             began = began if before.recovered else min(began, before.began)
+            times = before.times
         confirmed = sum(1 for uid in nodes if self._evidence.is_confirmed(uid, check))
-        suppressed = SuppressedCheck(
-            check=check,
-            since=now,
-            began=began,
-            nodes=tuple(sorted(nodes)),
-            limit=limit,
-            within=window,
-            confirmed=confirmed >= max(2, self._votes.rule.suppression.confirmed_share * len(nodes)),
-            domain=domain,
-            times=self._recurrence.times(check, now) + 1,
+        self.open(
+            SuppressedCheck(
+                check=check,
+                since=now,
+                began=began,
+                nodes=tuple(sorted(nodes)),
+                limit=limit,
+                within=window,
+                confirmed=confirmed >= max(2, self._votes.rule.suppression.confirmed_share * len(nodes)),
+                domain=domain,
+                times=times,
+            )
         )
-        self.suppressed[check] = suppressed
-        members = self._votes.members.nodes(domain)
-        affected = nodes.union(uid for uid in latest if not domain or uid in members)
-        self._votes.withdraw(check, affected, self._counts)
 
     def _counts(self, check: str, uid: str) -> bool:
         """Return whether the votes of a node for a check count."""
         return self.suppression(check, uid) is None
-
-    def clear(self, check: str, now: float) -> None:
-        """Clear a check: its new findings count again where it was suppressed."""
-        suppressed = self.suppressed.pop(check, None)
-        if suppressed is None:
-            return
-        self._remaining.pop(check, None)
-        until = inf if suppressed.confined_at is None else suppressed.confined_at + CLOCK_TOLERANCE
-        times = self._recurrence.times(check, now) + 1
-        self.record_end(check, now, times, suppressed.domain, until)
 
     def clear_recovered(self, now: float) -> None:
         """End the episodes of checks that began to fire on few nodes for long enough. A check that still
@@ -311,7 +302,7 @@ class SuppressedChecks:
                 self.suppressed[check] = suppressed
             if suppressed.recovered:
                 if have_reported and not self._still_fires(suppressed, self._remaining[check], now):
-                    self.clear(check, now)
+                    self.end(suppressed, now)
                 continue
             onset = max(suppressed.since, self._last_onset_of(check, max(2, ceil(suppressed.size / 2))))
             self.suppressed[check] = replace(suppressed, recovering_since=recovering_since(onset, now))
@@ -320,7 +311,7 @@ class SuppressedChecks:
                 continue
             active = self._active(check)
             if not self._still_fires(suppressed, active, now):
-                self.clear(check, now)
+                self.end(self.suppressed[check], now)
             elif self._votes.only_warns(check) or now - onset >= self._votes.rule.recovery.max:
                 self._confine(suppressed, active, now)
 

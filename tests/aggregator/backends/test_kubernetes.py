@@ -92,7 +92,7 @@ def observed(version: int, clear: str, acknowledged: str = "") -> ObservedIncide
 
 async def test_each_clear_of_a_suppressed_check_counts_once(scene: Scene) -> None:
     def suppress() -> None:
-        scene.planner.diagnosis.restore_suppression(SuppressedCheck("gpu-lost", 0.0, 0.0, (), 0, 0.0))
+        scene.planner.diagnosis.open(SuppressedCheck("gpu-lost", 0.0, 0.0, (), 0, 0.0))
 
     suppressed = scene.planner.diagnosis.suppressed_checks
     scene.watches.incident_changed(observed(1, "Ann at noon"))

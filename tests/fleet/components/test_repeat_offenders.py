@@ -222,7 +222,7 @@ def test_a_suppressed_check_makes_no_repeat_offenders() -> None:
     fleet = crowd()
     for _ in range(3):
         suppressed = SuppressedCheck("gpu-lost", fleet.mono, fleet.mono, (), 0, 0.0)
-        fleet.planner.diagnosis.restore_suppression(suppressed)
+        fleet.planner.diagnosis.open(suppressed)
         fail(fleet, 0, finding(age=0.0), times=1)
     assert repeat_offenders(fleet.planner, fleet.now) == ()
 

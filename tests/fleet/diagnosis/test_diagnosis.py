@@ -246,8 +246,8 @@ def test_a_suppression_ends_when_the_check_is_quiet() -> None:
 def test_a_restored_domain_recovers() -> None:
     fleet = Voters()
     classes = ("link-down", "unknown")
-    fleet.diagnosis.restore_domain(
-        DegradedDomain("fabric/p1/l3", "fabric/p1/l3", classes, fleet.now, fleet.now, (), 0)
+    fleet.diagnosis.open(
+        DegradedDomain("fabric/p1/l3", "fabric/p1/l3", classes, fleet.now, fleet.now, (), 16, restored=True)
     )
     assert fleet.diagnosis.degraded_domains["fabric/p1/l3"].fault_classes == ("link-down",)
     fleet.show(fleet.leaf(1, 3))
