@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import lgamma, log
 
 from nodeguard.fleet.diagnosis.likelihood import shared_fault_evidence
@@ -183,7 +183,7 @@ def new_version(
 ) -> str:
     """Return the version that only the nodes of a candidate domain got recently; empty for none."""
     domain = members.nodes(candidate.domain)
-    for path, count in _versions(members, candidate.voters).items():
+    for path, count in _versions(members, frozenset(candidate.voters)).items():
         nodes = members.nodes(path)
         if (
             count >= _MIN_VOTER_SHARE * len(candidate.voters)
@@ -216,8 +216,8 @@ def _is_new(
     return changes * 2 >= len(uids)
 
 
-def _versions(members: DomainMembers, uids: Iterable[str]) -> Counter[str]:
-    counts = Counter(path for uid in uids for path in members.paths(uid))
-    for path in [path for path in counts if members.topology_of(path) not in VERSION_TOPOLOGIES]:
-        del counts[path]
-    return counts
+def _versions(members: DomainMembers, uids: Set[str]) -> dict[str, int]:
+    """Return how many of some nodes have each version."""
+    paths = dict.fromkeys(chain.from_iterable(map(members.paths, uids)))
+    versions = (path for path in paths if members.topology_of(path) in VERSION_TOPOLOGIES)
+    return {path: len(members.nodes(path) & uids) for path in versions}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from functools import partial
-from math import inf
+from itertools import chain
 
 from nodeguard.fleet.diagnosis.candidates import MAX_FLEET_SHARE, recent_version
 from nodeguard.fleet.diagnosis.check_firings import PriorRate, UnexplainedFirings
@@ -62,17 +62,20 @@ def _unexplained(
     firings, members = votes.firings[check], votes.members
     before = PriorRate(votes.usual_rate(check) * len(members), votes.began)
 
-    def has_one_cause(unexplained: UnexplainedFirings, places: Set[str], explained: Set[str]) -> bool:
-        """Return whether all nodes have one cause: those in some places. The others are chance, or misplaced.
-        explained: nodes that are not among the unexplained ones.
+    def have_one_cause(
+        unexplained: UnexplainedFirings, causes: Iterable[Set[str]], explained: Set[str]
+    ) -> bool:
+        """Return whether the nodes of one of some causes are all of the unexplained ones: others are chance,
+        or misplaced. explained: nodes that are not among the unexplained ones.
         """
         nodes, since = unexplained.nodes, now - unexplained.window
-        usual = firings.usual_count(unexplained.window, before, now)
-        if len(nodes - places) > poisson_limit(usual, _STRAY_CHANCE):
-            recent = nodes.union(uid for uid in explained if firings.latest.get(uid, -inf) > since)
-            if not _are_concentrated(recent, places | explained, rule, members):
-                return False
-        return not recent_version(members, nodes, votes.version_changes, now)
+        by_chance = poisson_limit(firings.usual_count(unexplained.window, before, now), _STRAY_CHANCE)
+        recent = nodes.union(uid for uid, at in firings.latest.items() if at > since and uid in explained)
+        is_explained = any(
+            len(nodes - places) <= by_chance or _are_concentrated(recent, places | explained, rule, members)
+            for places in causes
+        )
+        return is_explained and not recent_version(members, nodes, votes.version_changes, now)
 
     affected = set[str]().union(*(members.nodes(candidate.domain) for candidate in candidates))
     if are_everywhere(candidates, members):
@@ -82,7 +85,7 @@ def _unexplained(
         has_others = len(affected) <= MAX_FLEET_SHARE * len(members)
         causes = affected if is_clear and has_others else set()
         for unexplained in firings.unexplained(explained, len, before, now):
-            if not has_one_cause(unexplained, causes, explained):
+            if not have_one_cause(unexplained, [causes], explained):
                 return unexplained
     # One version is most of a fleet: its nodes are independent.
     topologies = {
@@ -97,7 +100,7 @@ def _unexplained(
     for unexplained in firings.unexplained(excluded, count, before, now):
         parents = _largest_parents(unexplained.nodes, topologies, largest, members)
         # Without a parent: all may be misplaced nodes of domains that are excluded.
-        if not any(has_one_cause(unexplained, nodes, excluded) for nodes in (frozenset[str](), *parents)):
+        if not have_one_cause(unexplained, (frozenset[str](), *parents), excluded):
             return unexplained
     return None
 
@@ -136,7 +139,7 @@ def _largest_parents(
     the first one only, if both have more than `largest` nodes.
     """
     counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
-    for path, count in Counter(path for uid in uids for path in members.paths(uid)).items():
+    for path, count in Counter(chain.from_iterable(map(members.paths, uids))).items():
         if members.topology_of(path) in topologies and members.children(path):
             counts[members.topology_of(path), path.count("/")][path] = count
     for level in counts.values():
