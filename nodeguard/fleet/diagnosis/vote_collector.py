@@ -108,7 +108,7 @@ class VoteCollector:
         if jobs:
             self._jobs[uid] = jobs
         if jobs != before:
-            self.diagnosis.voting.record_jobs(uid)
+            self.diagnosis.voting.touch(uid)
 
     def _is_marked(self, uid: str) -> bool:
         """Return whether a node carries the mark of a degraded domain: then it counts before its first

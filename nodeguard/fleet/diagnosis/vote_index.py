@@ -43,8 +43,7 @@ class VoteIndex:
         self.earlier_term = (inf, -inf)
         self.late: set[str] = set()
         self._versions: dict[str, tuple[str, ...]] = {}  # the latest of each topology, by uid
-        self._classes_of_name: dict[str, tuple[FaultVotes, ...]] = {}
-        self._topologies: dict[str, set[str]] = {}  # in which each check may vote
+        self._topologies: dict[str, frozenset[str]] = {}  # in which each check may vote
         self._classes: dict[str, dict[str, FaultVotes]] = {}
         self._warns: dict[str, bool] = {}
         # When the suppression of a check ended, by check and domain; empty for all nodes.
@@ -62,10 +61,7 @@ class VoteIndex:
             for item in rule.classes
         }
         self.new_voters = {name: set() for name in self.votes_by_class}
-        self._classes_of_name.clear()
-        self._classes.clear()
-        for check, topologies in self._topologies.items():
-            self.add_classes(check, topologies)
+        self._classes = {check: self._voting(check, paths) for check, paths in self._topologies.items()}
         for firings in self.firings.values():
             firings.rule = rule
         self.changed_checks.update(self.firings)
@@ -91,7 +87,7 @@ class VoteIndex:
                     check for check, classes in self._classes.items() if name in classes
                 )
         # A check that votes for nothing may be suppressed on the earlier domains only.
-        self.changed_checks.update(check for check, firings in self.firings.items() if uid in firings.latest)
+        self.touch(uid)
         if not self.members.paths(uid):
             for firings in self.firings.values():
                 firings.remove_node(uid)
@@ -169,12 +165,10 @@ class VoteIndex:
 
     def add_classes(self, check: str, topologies: Collection[str]) -> None:
         """Add the fault classes of a check, also of one that only injected faults have."""
-        if not topologies:
-            return
-        self._topologies.setdefault(check, set()).update(topologies)
-        for votes in self._voting(check):
-            if not votes.vote_rules.keys().isdisjoint(topologies):
-                self._classes.setdefault(check, {})[votes.vote_class.name] = votes
+        before = self._topologies.get(check, frozenset[str]())
+        if not before.issuperset(topologies):
+            self._topologies[check] = before.union(topologies)
+            self._classes[check] = self._voting(check, self._topologies[check])
 
     def record_active(self, uid: str, check: str) -> None:
         """Record that a check fires on a node, if that node may vote, without an onset."""
@@ -254,8 +248,10 @@ class VoteIndex:
         """Return the votes of the fault classes in which a check may vote, by fault class."""
         return self._classes.get(check, _NONE)
 
-    def record_jobs(self, uid: str) -> None:
-        """Record that the jobs of a node changed: the checks that fire on it need another evaluation."""
+    def touch(self, uid: str) -> None:
+        """Record that the domains or the jobs of a node changed: the checks that fire on it need another
+        evaluation.
+        """
         self.changed_checks.update(check for check, firings in self.firings.items() if uid in firings.latest)
 
     def current_voters(self, now: float) -> dict[str, float]:
@@ -268,7 +264,7 @@ class VoteIndex:
 
     def topologies_of(self, check: str) -> Set[str]:
         """Return the topologies in which a check may vote."""
-        return self._topologies.get(check, set())
+        return self._topologies.get(check, frozenset())
 
     def only_warns(self, check: str) -> bool:
         """Return whether a check has only reported warnings, which may last longer than their cause."""
@@ -332,14 +328,10 @@ class VoteIndex:
             firings.forget(self.began, now, learns=name not in suppressed)
             if firings.is_idle and name not in suppressed:
                 del self.firings[name]
-        if len(self._classes_of_name) > _NAMES:
-            self._classes_of_name.clear()
-        if len(self._classes) > _NAMES:
+        if max(len(self._topologies), len(self._warns)) > _NAMES:
             used = self.firings.keys() | {STALE_CHECK}
-            self._classes = {name: classes for name, classes in self._classes.items() if name in used}
             self._topologies = {name: paths for name, paths in self._topologies.items() if name in used}
-        if len(self._warns) > _NAMES:
-            used = self.firings.keys() | {STALE_CHECK}
+            self._classes = {name: classes for name, classes in self._classes.items() if name in used}
             self._warns = {name: warns for name, warns in self._warns.items() if name in used}
 
     def _firings(self, check: str) -> CheckFirings:
@@ -347,17 +339,19 @@ class VoteIndex:
             self.firings[check] = CheckFirings(self.rule)
         return self.firings[check]
 
-    def _voting(self, check: str) -> tuple[FaultVotes, ...]:
-        voting = self._classes_of_name.get(check)
-        if voting is None:
-            # A stale agent is a fault class of its own, whatever the patterns of others.
-            voting = self._classes_of_name[check] = tuple(
-                votes
-                for votes in self.votes_by_class.values()
-                if check in votes.vote_class.checks
+    def _voting(self, check: str, topologies: Set[str]) -> dict[str, FaultVotes]:
+        """Return the votes of the classes in which a check may vote. A stale agent is a fault class of its
+        own, whatever the patterns of others.
+        """
+        return {
+            name: votes
+            for name, votes in self.votes_by_class.items()
+            if not votes.vote_rules.keys().isdisjoint(topologies)
+            and (
+                check in votes.vote_class.checks
                 or (check != STALE_CHECK and matches_any(votes.vote_class.checks)(check))
             )
-        return voting
+        }
 
 
 _NONE: dict[str, FaultVotes] = {}

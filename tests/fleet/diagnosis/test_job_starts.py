@@ -27,7 +27,7 @@ class Gangs(Voters):
         """Start a job on nodes now."""
         for uid in nodes:
             self.starts[uid] = [JobStart(job, self.now)]
-            self.diagnosis.voting.record_jobs(uid)
+            self.diagnosis.voting.touch(uid)
 
     @property
     def bad_starts(self) -> dict[str, int]:
@@ -169,7 +169,7 @@ def test_jobs_that_are_read_late_end_the_diagnosis_of_a_switch() -> None:
     assert fleet.degraded == ["fabric/p2"]
     for uid in nodes:
         fleet.starts[uid] = [JobStart("a/gang", at)]
-        fleet.diagnosis.voting.record_jobs(uid)
+        fleet.diagnosis.voting.touch(uid)
     fleet.look()
     assert fleet.degraded == []
     fleet.after(15.0)
@@ -283,7 +283,7 @@ def test_after_a_restart_the_jobs_of_old_votes_may_be_known_one_after_the_other(
     fleet.look()
     for uid in gang:
         fleet.starts[uid] = [JobStart("a/gang", began - 10.0)]
-        fleet.diagnosis.voting.record_jobs(uid)
+        fleet.diagnosis.voting.touch(uid)
         fleet.look()
         fleet.after(1.0)
     fleet.after(200.0)
