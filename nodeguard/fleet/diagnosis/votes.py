@@ -74,13 +74,9 @@ class FaultVotes:
     def update_domains(self, uid: str) -> bool:
         """Update the domains of a node. Returns whether it has a vote."""
         at = self._latest.get(uid)
-        if at is None:
-            return False
-        topologies = self._topologies[uid]
-        self.withdraw(uid)
-        self._topologies[uid] = topologies
-        self._set(uid, at)
-        return True
+        if at is not None:
+            self._set(uid, at)
+        return at is not None
 
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
@@ -89,13 +85,8 @@ class FaultVotes:
 
     def withdraw(self, uid: str) -> None:
         """Withdraw the vote of a node."""
-        self._latest.pop(uid, None)
         self._topologies.pop(uid, None)
-        for path in self._paths.pop(uid, ()):
-            votes = self._by_path[path]
-            del votes[uid]
-            if not votes:
-                del self._by_path[path]
+        self._unset(uid)
 
     def end(self, path: str, at: float) -> None:
         """Withdraw the votes in a domain up to a time, at which its diagnosis ended."""
@@ -105,10 +96,9 @@ class FaultVotes:
 
     def replace_vote(self, uid: str, at: float | None) -> None:
         """Replace the vote of a node by an earlier one for another check; None for none."""
-        topologies = self._topologies.get(uid)
-        self.withdraw(uid)
-        if at is not None and topologies is not None and not self.has_ended(uid, at):
-            self._topologies[uid] = topologies
+        if at is None or uid not in self._topologies or self.has_ended(uid, at):
+            self.withdraw(uid)
+        else:
             self._set(uid, at)
 
     def forget(self, began: float, now: float) -> None:
@@ -278,8 +268,16 @@ class FaultVotes:
     def _chance(self, rate: float, window: float) -> float:
         return min(0.999, self._rule.rate_margin * rate * window)
 
-    def _set(self, uid: str, at: float) -> None:
+    def _unset(self, uid: str) -> None:
         self._latest.pop(uid, None)
+        for path in self._paths.pop(uid, ()):
+            votes = self._by_path[path]
+            del votes[uid]
+            if not votes:
+                del self._by_path[path]
+
+    def _set(self, uid: str, at: float) -> None:
+        self._unset(uid)
         self._latest[uid] = at  # in order of the latest vote
         self._paths[uid] = tuple(
             path
