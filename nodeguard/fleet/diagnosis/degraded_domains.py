@@ -14,6 +14,7 @@ from nodeguard.fleet.diagnosis.results import (
     Candidate,
     DegradedDomain,
     Recurrence,
+    clearing_time,
     recovering_since,
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
@@ -159,7 +160,7 @@ class DegradedDomains:
         """
         recovered, parts = list[DegradedDomain](), list[DegradedDomain]()
         for domain, degraded in list(self.degraded.items()):
-            waited = self._recurrence.clearing_time(degraded.times)
+            waited = clearing_time(self._votes.rule, degraded.times)
             last_shown = self._recovery.last_shown(degraded, now)
             if degraded.restored and now - self._votes.began < ALL_REPORTED:
                 continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -139,9 +140,9 @@ class JobStarts:
             for job, job_votes in _by_job(explained.values()).items():
                 found[job].append(self._bad_start(job, name, job_votes, now))
         recent = {
-            job: max(starts, key=_last)
+            job: max(starts, key=attrgetter("last"))
             for job, starts in found.items()
-            if max(map(_last, starts))
+            if max(start.last for start in starts)
             > max(now - self._votes.rule.recovery.initial, self._cleared.get(job, -inf))
         }
         restored = {
@@ -306,7 +307,7 @@ def _by_job(votes: Iterable[_JobVote]) -> dict[str, list[_JobVote]]:
 def _episodes(votes: Iterable[_JobVote]) -> list[list[_JobVote]]:
     """Return the votes for one job by start: its nodes start within some minutes."""
     episodes: list[list[_JobVote]] = []
-    for vote in sorted(votes, key=_start):
+    for vote in sorted(votes, key=attrgetter("start")):
         if episodes and vote.start - episodes[-1][0].start <= _SPREAD:
             episodes[-1].append(vote)
         else:
@@ -317,11 +318,3 @@ def _episodes(votes: Iterable[_JobVote]) -> list[list[_JobVote]]:
 def _is_same(start: JobStart, other: JobStart) -> bool:
     """Return whether two starts are one: another rule, or a new aggregator, may find a start again."""
     return start.job == other.job and abs(start.at - other.at) <= _SPREAD
-
-
-def _start(vote: _JobVote) -> float:
-    return vote.start
-
-
-def _last(start: BadJobStart) -> float:
-    return start.last

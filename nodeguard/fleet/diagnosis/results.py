@@ -169,10 +169,6 @@ class Recurrence:
         del self._ended[name]
         return 0
 
-    def clearing_time(self, times: int) -> float:
-        """Return the seconds without votes after which a diagnosis ends, for the number of diagnoses."""
-        return clearing_time(self.rule, times)
-
 
 # Seconds before the first vote within which a node's own fault still belongs to the degraded domain.
 BEFORE_FIRST_VOTE = 600.0
@@ -308,8 +304,8 @@ def fault_class_named(rule: DiagnosisPolicy, names: Sequence[str]) -> FaultClass
 
 def _phrase(fault_classes: tuple[str, ...], rule: DiagnosisPolicy) -> str:
     """Return what the voting nodes of the first of some fault classes do."""
-    phrases = (item.phrase for item in rule.classes if item.name in fault_classes[:1])
-    return next(phrases, "show the same")
+    fault_class = fault_class_named(rule, fault_classes)
+    return fault_class.phrase if fault_class is not None else "show the same"
 
 
 def _nodes(many: int) -> str:

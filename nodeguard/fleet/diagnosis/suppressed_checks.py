@@ -17,6 +17,7 @@ from nodeguard.fleet.diagnosis.results import (
     Candidate,
     Recurrence,
     SuppressedCheck,
+    clearing_time,
     nth_largest,
     recovering_since,
 )
@@ -307,7 +308,7 @@ class SuppressedChecks:
             onset = max(suppressed.since, self._last_onset_of(check, max(2, ceil(suppressed.size / 2))))
             self.suppressed[check] = replace(suppressed, recovering_since=recovering_since(onset, now))
             # A slow episode may be quiet for a while: it has to be over for as long as it took to be seen.
-            if now - onset < max(self._recurrence.clearing_time(suppressed.times), suppressed.within):
+            if now - onset < max(clearing_time(self._votes.rule, suppressed.times), suppressed.within):
                 continue
             active = self._active(check)
             if not self._still_fires(suppressed, active, now):
