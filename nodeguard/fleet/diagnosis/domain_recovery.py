@@ -51,9 +51,9 @@ class DomainRecovery:
         last_shown = self._last_shown.setdefault(domain, {})
         votes = self._votes.latest_votes(domain, degraded.fault_classes)
         nodes = {*self._evidence.members.nodes(domain), *degraded.moved}
-        for shown in (votes, self._evidence.shown_faults(nodes, degraded, self._votes, now)):
-            for uid, at in shown.items():
-                last_shown[uid] = max(at, last_shown.get(uid, at))
+        shown = self._evidence.shown_faults(nodes, degraded, self._votes, now)
+        for uid, at in [*votes.items(), *((uid, fault.last) for uid, fault in shown.items())]:
+            last_shown[uid] = max(at, last_shown.get(uid, at))
         size = max(degraded.size, self._votes.members.size(domain))
         shares = [self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes]
         least = min((fewest_nodes(share, size) for share in shares), default=len(last_shown) + 1)
@@ -77,7 +77,7 @@ class DomainRecovery:
     def faulty_moved_nodes(self, degraded: DegradedDomain, now: float) -> tuple[str, ...]:
         """Return the nodes that left a domain and have shown its fault ever since."""
         shown = self._evidence.shown_faults(degraded.moved, degraded, self._votes, now)
-        return tuple(uid for uid in degraded.moved if shown.get(uid, -inf) >= now)
+        return tuple(uid for uid in degraded.moved if uid in shown and shown[uid].last >= now)
 
     def faulty_parts(self, degraded: DegradedDomain, now: float) -> Iterator[DegradedDomain]:
         """Yield the parts of a parent domain that still show a fault of it: their nodes would not vote again.
@@ -88,9 +88,9 @@ class DomainRecovery:
         nodes = self._evidence.members.nodes(degraded.domain)
         shown = self._evidence.shown_faults(nodes, degraded, self._votes, now)
         onsets = {
-            uid: at
-            for uid, at in self._evidence.onsets(degraded, self._votes).items()
-            if shown.get(uid, -inf) >= now and at >= degraded.began - BEFORE_FIRST_VOTE
+            uid: fault.since
+            for uid, fault in shown.items()
+            if fault.last >= now and degraded.began - BEFORE_FIRST_VOTE <= fault.since < inf
         }
         shares = (self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes)
         for part in self._parts(degraded.domain, onsets.keys(), min(shares, default=inf)):

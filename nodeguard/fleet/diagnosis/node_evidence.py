@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Set
+from math import inf
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -42,6 +44,15 @@ class JobStart(Struct, frozen=True):
 
     job: str
     at: float
+
+
+class ShownFault(NamedTuple):
+    """Since when, and when last, a node shows a fault, in seconds of the monotonic clock. since: infinity if
+    that is not known.
+    """
+
+    since: float
+    last: float
 
 
 class NodeEvidence:
@@ -144,62 +155,42 @@ class NodeEvidence:
         """Return when a check began to fire in a report that shows it, in seconds of the monotonic clock."""
         found = zip(report.findings, report.began, strict=True)
         began = min(began for finding, began in found if finding.check == check)
-        return min(self.observed_at.mono, self.observed_at.mono_of(began))
+        return self._mono(began)
+
+    def _mono(self, at: float) -> float:
+        """Return a past time in seconds of the monotonic clock. at: seconds since the epoch."""
+        return min(self.observed_at.mono, self.observed_at.mono_of(at))
 
     def shown_faults(
         self, uids: Iterable[str], degraded: DegradedDomain, votes: VoteIndex, now: float
-    ) -> Mapping[str, float]:
-        """Return when each of some nodes last showed any fault class of a degraded domain, in seconds of the
-        monotonic clock, by uid.
+    ) -> Mapping[str, ShownFault]:
+        """Return since when, and when last, each of some nodes shows any fault class of a degraded domain, by
+        uid.
 
         A stale node shows the faults of its latest report. A node without any report shows them if it stopped
         with the domain, or may have shown them before this start: nothing proves that they are over.
         """
-        shown: dict[str, float] = {}
+        shown: dict[str, ShownFault] = {}
         classes = frozenset(degraded.fault_classes)
         counts_stopped = not classes.isdisjoint(votes.classes_of(STALE_CHECK))
         for uid in uids:
-            report, times = self._state.reports.get(uid), list[float]()
-            if report is None:
-                if self._may_have_shown(uid, degraded, votes, now) or (
-                    counts_stopped and self._stopped_before(uid, degraded)
-                ):
-                    times.append(now)
-            else:
-                times += [
-                    self._last_shown(finding, began, classes, votes, now)
+            report, faults = self._state.reports.get(uid), list[ShownFault]()
+            if report is not None:
+                faults += [
+                    ShownFault(self._mono(began), self._last_shown(finding, began, classes, votes, now))
                     for finding, began in zip(report.findings, report.began, strict=True)
                     if not classes.isdisjoint(votes.classes_of(finding.check))
                 ]
-            if counts_stopped and self.stopped.has_stopped(uid):
-                times.append(now)
-            if times:
-                shown[uid] = max(times)
-        return shown
-
-    def onsets(self, degraded: DegradedDomain, votes: VoteIndex) -> Mapping[str, float]:
-        """Return since when each node of a degraded domain shows its fault classes by its latest report, in
-        seconds of the monotonic clock, by uid. Without a report, only a stopped agent counts.
-        """
-        onsets: dict[str, float] = {}
-        classes = frozenset(degraded.fault_classes)
-        counts_stopped = not classes.isdisjoint(votes.classes_of(STALE_CHECK))
-        for uid in self.members.nodes(degraded.domain):
-            report, times = self._state.reports.get(uid), list[float]()
-            if report is not None:
-                checks = {finding.check for finding in report.findings}
-                times += [
-                    self.onset(report, check)
-                    for check in checks
-                    if not classes.isdisjoint(votes.classes_of(check))
-                ]
             elif counts_stopped and self._stopped_before(uid, degraded):
-                times.append(degraded.began)
+                faults.append(ShownFault(degraded.began, now))
+            elif self._may_have_shown(uid, degraded, votes, now):
+                faults.append(ShownFault(inf, now))
             if counts_stopped and self.stopped.has_stopped(uid):
-                times.append(self.stopped.since[uid])
-            if times:
-                onsets[uid] = min(times)
-        return onsets
+                faults.append(ShownFault(self.stopped.since[uid], now))
+            if faults:
+                since = min(fault.since for fault in faults)
+                shown[uid] = ShownFault(since, max(fault.last for fault in faults))
+        return shown
 
     def _may_have_shown(self, uid: str, degraded: DegradedDomain, votes: VoteIndex, now: float) -> bool:
         """Return whether a node without any report may have shown the fault of a domain before this start:
@@ -241,4 +232,4 @@ class NodeEvidence:
         ):
             return now
         latest = began + finding.age - min((item.age for item in finding.evidence), default=finding.age)
-        return min(self.observed_at.mono, self.observed_at.mono_of(latest))
+        return self._mono(latest)

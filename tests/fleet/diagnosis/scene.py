@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Set
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
-from nodeguard.fleet.diagnosis.node_evidence import JobStart, NodeEvidence
+from nodeguard.fleet.diagnosis.node_evidence import JobStart, NodeEvidence, ShownFault
 from nodeguard.fleet.diagnosis.results import DegradedDomain
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.fleet_state import FleetState
@@ -82,14 +82,6 @@ class Voters(NodeEvidence):
     def nodes_showing(self, _check: str) -> dict[str, float]:
         return {}
 
-    def onsets(self, degraded: DegradedDomain, votes: VoteIndex) -> dict[str, float]:
-        return {
-            uid: firings.latest.get(uid, 0.0)
-            for check, firings in votes.firings.items()
-            if not votes.classes_of(check).keys().isdisjoint(degraded.fault_classes)
-            for uid in firings.active & votes.members.nodes(degraded.domain)
-        }
-
     def job_starts(self, _uid: str) -> Iterable[JobStart]:
         return ()
 
@@ -99,11 +91,11 @@ class Voters(NodeEvidence):
 
     def shown_faults(
         self, uids: Iterable[str], degraded: DegradedDomain, votes: VoteIndex, now: float
-    ) -> dict[str, float]:
-        """Return the time for each of some nodes on which a check of a domain's fault classes fires."""
+    ) -> dict[str, ShownFault]:
+        """Return the faults of some nodes on which a check of a domain's fault classes fires."""
         nodes = frozenset(uids)
         return {
-            uid: now
+            uid: ShownFault(firings.latest.get(uid, 0.0), now)
             for check, firings in votes.firings.items()
             if not votes.classes_of(check).keys().isdisjoint(degraded.fault_classes)
             for uid in firings.active & nodes
