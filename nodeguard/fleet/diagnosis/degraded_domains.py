@@ -184,15 +184,10 @@ class DegradedDomains:
             times = self._recurrence.times(part.domain, now) + 1
             self.open(replace(part, name=name, times=times))
             return
-        voters = tuple(sorted({*own.voters, *part.voters}))
+        self._extend(own, part.fault_classes, part.voters, part.began)
+        replaced = tuple(dict.fromkeys([*own.replaced, *part.replaced]))
         self.degraded[part.domain] = replace(
-            own,
-            fault_classes=tuple(dict.fromkeys([*own.fault_classes, *part.fault_classes])),
-            voters=voters,
-            size=self._size(part.domain, voters),
-            began=min(own.began, part.began),
-            recovering_since=None,
-            replaced=tuple(dict.fromkeys([*own.replaced, *part.replaced])),
+            self.degraded[part.domain], recovering_since=None, replaced=replaced
         )
 
     def covering(self, candidate: Candidate) -> DegradedDomain | None:
@@ -208,15 +203,21 @@ class DegradedDomains:
         """Add the votes of a candidate to the degraded domain that covers it."""
         degraded = self.covering(candidate)
         if degraded is not None:
-            voters = tuple(sorted(candidate.voters.keys() | set(degraded.voters)))
-            self.degraded[degraded.domain] = replace(
-                degraded,
-                fault_classes=tuple(dict.fromkeys([*degraded.fault_classes, candidate.fault_class])),
-                voters=voters,
-                restored=False,
-                size=self._size(degraded.domain, voters),
-                began=min(degraded.began, *candidate.voters.values()),
-            )
+            began = min(candidate.voters.values())
+            self._extend(replace(degraded, restored=False), [candidate.fault_class], candidate.voters, began)
+
+    def _extend(
+        self, degraded: DegradedDomain, fault_classes: Iterable[str], voters: Iterable[str], began: float
+    ) -> None:
+        """Record that a degraded domain has further votes."""
+        voters = tuple(sorted({*degraded.voters, *voters}))
+        self.degraded[degraded.domain] = replace(
+            degraded,
+            fault_classes=tuple(dict.fromkeys([*degraded.fault_classes, *fault_classes])),
+            voters=voters,
+            size=self._size(degraded.domain, voters),
+            began=min(degraded.began, began),
+        )
 
     def are_alike(self, fault_class: str, degraded: DegradedDomain) -> bool:
         """Return whether a fault class votes in the same topologies as one that a domain is degraded for."""
@@ -236,16 +237,9 @@ class DegradedDomains:
         for part in parts:
             del self.degraded[part.domain]
             self._recovery.forget(part.domain)
-        above = self._votes.members.parent(candidate.domain) or self._votes.members.topology_of(
-            candidate.domain
-        )
-        siblings = self._votes.members.children(above) - {candidate.domain}
-        others = set[str]().union(
-            *(
-                self._votes.votes_by_class[candidate.fault_class].voters(sibling, now, candidate.window)
-                for sibling in siblings
-            )
-        )
+        votes, members = self._votes.votes_by_class[candidate.fault_class], self._votes.members
+        siblings = members.siblings(candidate.domain)
+        others = set[str]().union(*(votes.voters(sibling, now, candidate.window) for sibling in siblings))
         began = min([*candidate.voters.values(), *(part.began for part in parts)])
         first = min(parts, key=lambda part: part.since, default=None)
         fault_classes = [fault_class for part in parts for fault_class in part.fault_classes]
@@ -267,16 +261,14 @@ class DegradedDomains:
                 voters=voters,
                 size=self._size(candidate.domain, voters),
                 siblings=len(siblings),
-                elsewhere=len(others - self._votes.members.nodes(candidate.domain)),
+                elsewhere=len(others - members.nodes(candidate.domain)),
                 times=self._recurrence.times(candidate.domain, now) + 1,
                 replaced=tuple(dict.fromkeys(replaced)),
                 left=tuple(left),
                 moved=tuple(sorted(moved - nodes)),
             )
         )
-        self._votes.votes_by_class[candidate.fault_class].set_explained(
-            self._votes.members.nodes(candidate.domain)
-        )
+        votes.set_explained(members.nodes(candidate.domain))
 
     def _size(self, domain: str, voters: Iterable[str]) -> int:
         """Return the number of nodes in the evidence: those that may vote, and those that voted before."""

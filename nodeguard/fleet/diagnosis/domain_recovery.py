@@ -119,7 +119,7 @@ class DomainRecovery:
         """Return a part of a domain as a degraded domain. faulty: onsets in `whole`, by uid."""
         nodes = self._evidence.members.nodes(part)
         onsets = {uid: at for uid, at in faulty.items() if uid in nodes}
-        siblings = self._evidence.members.children(part.rpartition("/")[0]) - {part}
+        siblings = self._evidence.members.siblings(part)
         elsewhere = set[str]().union(*map(self._evidence.members.nodes, siblings)) & faulty.keys()
         return DegradedDomain(
             name=part,

@@ -61,6 +61,10 @@ class DomainMembers:
         """Return the children of a domain; of the name of a topology, the domains without a parent."""
         return self._beneath.get(path, _NO_NODES)
 
+    def siblings(self, path: str) -> Set[str]:
+        """Return the other domains with the parent of a domain, or of its topology without a parent."""
+        return self.children(path.rpartition("/")[0]) - {path}
+
     def parent(self, path: str) -> str:
         """Return the parent of a domain; empty if there is none."""
         above = path.rpartition("/")[0]
