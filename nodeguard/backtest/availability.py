@@ -1,4 +1,4 @@
-"""Availability of a fleet: faults, time between failures, time to repair, and GPU-hours out. Pure.
+"""Availability of a fleet: faults, false alarms, time between faults, time to repair, GPU-hours out. Pure.
 
 A total is the sum of its groups by any grouping, and a period the sum of its parts: a fault counts when it
 begins, a repair and a release when they end, and each GPU is out for one cause at a time.
@@ -35,7 +35,8 @@ class Figures(Struct, frozen=True):
     interval at 95% (low, high). repaired: faults that ended in the period; repair_seconds: from the begin
     of a fault to its end. released: marks that ended in the period; release_seconds: from the mark to its
     release. gpu_hours_out: kept from all new work; gpu_hours_without_gangs: kept only from work on several
-    nodes.
+    nodes. false_alarms: that began in the period; they are no faults, and their GPU-hours count.
+    false_alarm_rate: per 1,000 node-days, with its interval at 95% (low, high).
     """
 
     faults: int
@@ -51,6 +52,10 @@ class Figures(Struct, frozen=True):
     release_seconds_p90: float | None
     gpu_hours_out: float
     gpu_hours_without_gangs: float
+    false_alarms: int
+    false_alarm_rate: float | None
+    false_alarm_rate_low: float | None
+    false_alarm_rate_high: float | None
 
 
 class GroupFigures(Struct, frozen=True):
@@ -96,15 +101,17 @@ class _Piece(NamedTuple):
 
 
 class _Members:
-    """The faults and marks of a group."""
+    """The faults, false alarms and marks of a group."""
 
     def __init__(
         self,
         faults: Iterable[RecordedFault] = (),
+        false_alarms: Iterable[RecordedFault] = (),
         outages: Iterable[Outage] = (),
         pieces: Iterable[_Piece] = (),
     ) -> None:
-        self.faults, self.outages, self.pieces = list(faults), list(outages), list(pieces)
+        self.faults, self.false_alarms = list(faults), list(false_alarms)
+        self.outages, self.pieces = list(outages), list(pieces)
 
 
 def availability(record: FleetRecord, since: float, until: float, by: Grouping) -> AvailabilityReport:
@@ -124,6 +131,8 @@ def availability(record: FleetRecord, since: float, until: float, by: Grouping) 
     members: dict[str, _Members] = defaultdict(_Members)
     for fault in record.faults:
         members[_name(fault.cause, by)].faults.append(fault)
+    for false_alarm in record.false_alarms:
+        members[_name(false_alarm.cause, by)].false_alarms.append(false_alarm)
     for outage in record.outages:
         members[_name(outage.cause, by)].outages.append(outage)
     for piece in pieces:
@@ -140,7 +149,9 @@ def availability(record: FleetRecord, since: float, until: float, by: Grouping) 
         gpu_hours=gpu_hours,
         gaps=tuple(RecordingGap(rfc3339(start), rfc3339(end), end - start) for start, end in sorted(gaps)),
         injected_faults=record.injected,
-        total=_figures(_Members(record.faults, record.outages, pieces), gaps, period, node_days),
+        total=_figures(
+            _Members(record.faults, record.false_alarms, record.outages, pieces), gaps, period, node_days
+        ),
         by=by,
         groups=tuple(groups),
     )
@@ -152,7 +163,7 @@ def _name(cause: Cause, by: Grouping) -> str:
 
 
 def _is_empty(figures: Figures) -> bool:
-    counts = figures.faults + figures.ongoing + figures.repaired + figures.released
+    counts = figures.faults + figures.ongoing + figures.repaired + figures.released + figures.false_alarms
     return not counts and not figures.gpu_hours_out + figures.gpu_hours_without_gangs
 
 
@@ -163,16 +174,17 @@ def _figures(
     node_days: float,
 ) -> Figures:
     since, until = period
-    began = [fault.began for fault in members.faults if since <= fault.began < until]
-    observed = [at for at in began if not any(start <= at < end for start, end in gaps)]
-    mean, low, high = _between(len(observed), node_days)
+    faults, observed_faults = _begun(members.faults, gaps, period)
+    false_alarms, observed_alarms = _begun(members.false_alarms, gaps, period)
+    mean, low, high = _between(observed_faults, node_days)
+    rate, least_rate, highest_rate = _rate(observed_alarms, node_days / 1_000.0)
     repairs = _durations(members.faults, since, until)
     releases = _durations(members.outages, since, until)
     hours = dict.fromkeys((False, True), 0.0)
     for piece in members.pieces:
         hours[piece.gang_only] += piece.gpu_hours
     return Figures(
-        faults=len(began),
+        faults=faults,
         ongoing=sum(fault.began < until and not _is_over(fault, until) for fault in members.faults),
         node_days_between_faults=mean,
         node_days_low=low,
@@ -185,7 +197,28 @@ def _figures(
         release_seconds_p90=_p90(releases),
         gpu_hours_out=hours[False],
         gpu_hours_without_gangs=hours[True],
+        false_alarms=false_alarms,
+        false_alarm_rate=rate,
+        false_alarm_rate_low=least_rate,
+        false_alarm_rate_high=highest_rate,
     )
+
+
+def _begun(
+    faults: Iterable[RecordedFault], gaps: Sequence[tuple[float, float]], period: tuple[float, float]
+) -> tuple[int, int]:
+    """Return how many faults began in a period, and how many of these outside of its gaps."""
+    since, until = period
+    began = [fault.began for fault in faults if since <= fault.began < until]
+    return len(began), sum(not any(start <= at < end for start, end in gaps) for at in began)
+
+
+def _rate(events: int, exposure: float) -> tuple[float | None, float | None, float | None]:
+    """Return the rate of events with its interval; None without exposure."""
+    if not exposure:
+        return None, None, None
+    low, high = poisson(events)
+    return events / exposure, low / exposure, high / exposure
 
 
 def _between(faults: int, node_days: float) -> tuple[float | None, float | None, float | None]:

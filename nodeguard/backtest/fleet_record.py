@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -18,7 +19,8 @@ from nodeguard.fleet.state.history_events import (
 )
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.finding import Action
-from nodeguard.model.incident import Incident
+from nodeguard.model.incident import Incident, OperatorDecision
+from nodeguard.model.instant import parse_or_zero
 from nodeguard.model.mark import MARK_OF_HEALTH, Mark, MarkCause, MarkRecord
 from nodeguard.model.target import target_label
 
@@ -37,7 +39,9 @@ class Cause(Struct, frozen=True):
 
 
 class RecordedFault(Struct, frozen=True):
-    """A fault that is no part of another one. began, ended: seconds since the epoch; None while it lasts."""
+    """A fault that is no part of another one, or a false alarm. began, ended: seconds since the epoch; None
+    while it lasts.
+    """
 
     cause: Cause
     began: float
@@ -79,40 +83,72 @@ class Gap(Struct, frozen=True):
 
 
 class FleetRecord(Struct, frozen=True):
-    """The record of a fleet. injected: number of faults of rehearsals, which are in no other field."""
+    """The record of a fleet.
+
+    false_alarms: incidents of any health that operators recorded as false alarms; they are no faults, and
+    their marks are outages. injected: number of faults of rehearsals, which are in no other field.
+    """
 
     faults: tuple[RecordedFault, ...] = ()
     outages: tuple[Outage, ...] = ()
     presences: tuple[Presence, ...] = ()
     gaps: tuple[Gap, ...] = ()
     injected: int = 0
+    false_alarms: tuple[RecordedFault, ...] = ()
 
 
 _INCIDENT = msgspec.json.Decoder(Incident)
+_DECISION = msgspec.json.Decoder(OperatorDecision)
 
 
 def fleet_record(events: Iterable[HistoryEvent]) -> FleetRecord:
     """Return the record of a fleet. Raises msgspec.DecodeError.
 
-    events: nodes, stale agents, and the notes of incidents, marks and gaps; in any order. Reports are
-    ignored.
+    events: nodes, stale agents, and the notes of incidents, decisions, marks and gaps; in any order. Reports
+    are ignored.
     """
     ordered = sorted(events, key=lambda event: event.at)
     notes = [event for event in ordered if isinstance(event, HistoryNote)]
     incidents = _latest_incidents(notes)
-    faults = [incident for incident in incidents if _is_fault(incident)]
     domains = {incident.name: incident.domain for incident in incidents if incident.domain}
+    false_occurrences = _false_occurrences(notes, incidents)
+    faults, false_alarms = list[RecordedFault](), list[RecordedFault]()
+    for incident in incidents:
+        fault = RecordedFault(_cause(incident, domains), incident.first_seen, incident.resolved_at or None)
+        if incident.injected:
+            continue
+        if (incident.name, incident.first_seen) in false_occurrences:
+            false_alarms.append(fault)
+        elif _is_fault(incident):
+            faults.append(fault)
     return FleetRecord(
-        tuple(
-            RecordedFault(_cause(incident, domains), incident.first_seen, incident.resolved_at or None)
-            for incident in faults
-            if not incident.injected
-        ),
+        tuple(faults),
         tuple(_outages(notes, incidents, domains)),
         tuple(_presences(ordered)),
         tuple(_gaps(ordered)),
-        sum(incident.injected for incident in faults),
+        sum(incident.injected and _is_fault(incident) for incident in incidents),
+        tuple(false_alarms),
     )
+
+
+def _false_occurrences(notes: Iterable[HistoryNote], incidents: Iterable[Incident]) -> set[tuple[str, float]]:
+    """Return the occurrences that operators recorded as false alarms, by name and begin: the latest one at
+    the time of the statement. The note may be later: an aggregator that starts records all decisions.
+    """
+    begins: dict[str, list[float]] = defaultdict(list)
+    for incident in incidents:
+        begins[incident.name].append(incident.first_seen)
+    occurrences = set()
+    for note in notes:
+        statement = _DECISION.decode(note.text).false_alarm if note.kind == NoteKind.DECISION else None
+        if statement is None:
+            continue
+        # The text of a time has whole seconds.
+        stated_at = min(note.at, parse_or_zero(statement.at) + 1.0) if statement.at else note.at
+        began = [at for at in begins[note.name] if at <= stated_at] or begins[note.name]
+        if began:
+            occurrences.add((note.name, max(began)))
+    return occurrences
 
 
 def _latest_incidents(notes: Iterable[HistoryNote]) -> list[Incident]:

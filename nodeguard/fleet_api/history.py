@@ -190,6 +190,9 @@ def _decision(change: RecordedChange) -> Iterator[HistoryEntry]:
         yield _entry(change, "acknowledged", text, incident=decision.incident)
     if decision.clear and decision.clear != earlier.clear:
         yield _entry(change, "cleared", f"clear requested by {decision.clear}", incident=decision.incident)
+    if decision.false_alarm is not None and decision.false_alarm != earlier.false_alarm:
+        text = f"recorded as a false alarm by {decision.false_alarm.text}"
+        yield _entry(change, "false-alarm", text, incident=decision.incident)
 
 
 def _pause(change: RecordedChange) -> Iterator[HistoryEntry]:

@@ -167,6 +167,7 @@ def describe_incident(
         clear_request=decision.clear,
         clear_result=decision.answer,
         clear_message=decision.answer_message,
+        false_alarm=decision.false_alarm,
         how=incident_commands(planner, incident, checks or {}),
     )
 

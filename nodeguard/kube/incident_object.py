@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nodeguard.kube.objects import TypedObject
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import IncidentState, OperatorDecision
+from nodeguard.model.incident import FalseAlarm, IncidentState, OperatorDecision
 from nodeguard.model.mark import FINDING_MARKS
 
 VERSION = "v1alpha1"
@@ -159,11 +159,18 @@ class _Clear(Struct):
     at: _Time = ""
 
 
-class IncidentSpec(Struct):
+class _FalseAlarm(Struct):
+    by: Annotated[str, _schema(minLength=1, **_NoteKeywords)] = ""
+    at: _Time = ""
+    reason: Annotated[str, _schema(**{**_NoteKeywords, "maxLength": MAX_LINE})] = ""
+
+
+class IncidentSpec(Struct, rename="camel"):
     """Operators' decisions on an object."""
 
     acknowledged: Annotated[str, _schema(**_NoteKeywords)] = ""
     clear: _Clear | None = None
+    false_alarm: _FalseAlarm | None = None
 
 
 class _Object(TypedObject):
@@ -189,13 +196,27 @@ def decode_incident(raw: msgspec.Raw | bytes) -> ObservedIncident:
     """Return the incident of an object's JSON. Raises msgspec.MsgspecError."""
     decoded = _DECODER.decode(raw)
     meta, spec = decoded.metadata, decoded.spec
-    decision = OperatorDecision(meta.name, spec.acknowledged.strip(), _clear_text(spec.clear))
+    decision = OperatorDecision(
+        meta.name,
+        spec.acknowledged.strip(),
+        _clear_text(spec.clear),
+        false_alarm=_to_false_alarm(spec.false_alarm),
+    )
     return ObservedIncident(meta.name, meta.uid, meta.version, decision, decoded.status, meta.generation)
 
 
 def clear_spec(by: str, timestamp: str) -> dict[str, Any]:
     """Return the spec by which an operator clears an incident; another time is another clear."""
     return {"clear": {"by": by, "at": timestamp}}
+
+
+def false_alarm_spec(statement: FalseAlarm) -> dict[str, Any]:
+    """Return the merge patch of the spec by which an operator states a false alarm."""
+    return {"falseAlarm": {"by": statement.by, "at": statement.at, "reason": statement.reason or None}}
+
+
+# The merge patch of the spec when an incident opens again: what operators decided about its end.
+REOPENED_SPEC: Final = {"clear": None, "falseAlarm": None}
 
 
 def is_shared(observed: ObservedIncident) -> bool:
@@ -248,3 +269,9 @@ def _clear_text(clear: _Clear | None) -> str:
         return ""
     by, at = clear.by.strip(), clear.at.strip()
     return f"{by} at {at}" if at else by
+
+
+def _to_false_alarm(statement: _FalseAlarm | None) -> FalseAlarm | None:
+    if statement is None:
+        return None
+    return FalseAlarm(statement.by.strip(), statement.at.strip(), statement.reason.strip())

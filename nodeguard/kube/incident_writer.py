@@ -10,6 +10,7 @@ from nodeguard.kube.client import ApiClient, version_number
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.fenced_client import JSON, FencedClient
 from nodeguard.kube.incident_object import (
+    REOPENED_SPEC,
     IncidentStatus,
     ObservedIncident,
     decode_incident,
@@ -122,11 +123,11 @@ class IncidentWriter:
         else:
             current, decision, generation = observed.status, observed.decision, observed.generation
         try:
-            if decision.clear and _is_reopened(current, desired):
-                # An operator cleared the fault that ended, not the one that begins now. The spec is written
-                # before the status, so that a crash between the two loses neither.
-                await self._client.write("PATCH", f"{PATH}/{name}", {"spec": {"clear": None}})
-                decision, generation = replace(decision, clear=""), generation + 1
+            if (decision.clear or decision.false_alarm) and _is_reopened(current, desired):
+                # An operator decided about the fault that ended, not the one that begins now. The spec is
+                # written before the status, so that a crash between the two loses neither.
+                await self._client.write("PATCH", f"{PATH}/{name}", {"spec": REOPENED_SPEC})
+                decision, generation = replace(decision, clear="", false_alarm=None), generation + 1
             status = observed_status(desired, current, generation)
             answer = await self._write_status(name, status)
         except ApiError as error:

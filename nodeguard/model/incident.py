@@ -175,11 +175,32 @@ class ClearAnswer(StrEnum):
     REFUSED = "refused"
 
 
+class FalseAlarm(Struct, frozen=True, omit_defaults=True):
+    """An operator's statement that an incident was no fault: its check was wrong."""
+
+    by: str
+    """Name of the operator."""
+
+    at: str = ""
+    """Time of the statement as RFC 3339; empty if it is not recorded."""
+
+    reason: str = ""
+    """The operator's text; empty for none."""
+
+    @property
+    def text(self) -> str:
+        """Return who stated it, when and why, as text for people."""
+        time = f" at {self.at}" if self.at else ""
+        return f"{self.by}{time}{f': {self.reason}' if self.reason else ''}"
+
+
 class OperatorDecision(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Operators' decisions on one incident.
 
     acknowledged: by whom and when. clear: by whom and when the clear was requested; a changed value is a new
-    request. answer: the agent's answer, None if unknown; answer_message: its text.
+    request. answer: the agent's answer, None if unknown; answer_message: its text. false_alarm: that it was
+    no fault; None if no operator has stated that. Both are of the latest occurrence: one that begins removes
+    them.
     """
 
     incident: str
@@ -187,6 +208,7 @@ class OperatorDecision(Struct, frozen=True, omit_defaults=True, rename="camel"):
     clear: str = ""
     answer: ClearAnswer | None = None
     answer_message: str = ""
+    false_alarm: FalseAlarm | None = None
 
     @property
     def cleared_at(self) -> float:

@@ -49,8 +49,9 @@ RECORDS = st.builds(
     outages=tuples(OUTAGES),
     presences=tuples(PRESENCES),
     gaps=tuples(GAPS),
+    false_alarms=tuples(FAULTS),
 )
-ADDITIVE = ("faults", "repaired", "released", "gpu_hours_out", "gpu_hours_without_gangs")
+ADDITIVE = ("faults", "repaired", "released", "gpu_hours_out", "gpu_hours_without_gangs", "false_alarms")
 
 
 def sums(report: AvailabilityReport, names: tuple[str, ...] = ADDITIVE) -> list[float]:
@@ -72,7 +73,8 @@ def test_the_groups_of_any_grouping_add_up_to_the_total(by: Grouping, record: Fl
 
 @given(record=RECORDS, order=st.randoms(use_true_random=False))
 def test_the_order_of_the_records_does_not_matter(record: FleetRecord, order: Random) -> None:
-    parts = {name: list(getattr(record, name)) for name in ("faults", "outages", "presences", "gaps")}
+    names = ("faults", "outages", "presences", "gaps", "false_alarms")
+    parts = {name: list(getattr(record, name)) for name in names}
     for part in parts.values():
         order.shuffle(part)
     shuffled = replace(record, **{name: tuple(part) for name, part in parts.items()})
@@ -118,6 +120,31 @@ def test_too_few_faults_and_repairs_give_no_figure() -> None:
     assert many.node_days_low is not None
     assert many.node_days_high is not None
     assert many.node_days_low < 3.0 < many.node_days_high
+
+
+def test_false_alarms_have_a_rate_and_are_no_faults() -> None:
+    false_alarms = tuple(RecordedFault(FLAP, at, at + 60.0) for at in (1.0, 2.0, 7.0 * DAY))
+    record = FleetRecord(
+        (RecordedFault(LOST, 5.0, None),),
+        (),
+        (PRESENT,),
+        (Gap("", 5.0 * DAY, 10.0 * DAY),),
+        false_alarms=false_alarms,
+    )
+    report = availability(record, 0.0, 20 * DAY, "check")
+    assert (report.total.faults, report.total.false_alarms, report.total.repaired) == (1, 3, 0)
+    # Two of them in 15 observed days. The exact interval of two events is 0.242 to 7.22.
+    rates = [
+        report.total.false_alarm_rate_low,
+        report.total.false_alarm_rate,
+        report.total.false_alarm_rate_high,
+    ]
+    assert rates == pytest.approx([242.2 / 15, 2_000 / 15, 7_224.7 / 15], rel=1e-4)
+    by_check = {group.name: (group.figures.faults, group.figures.false_alarms) for group in report.groups}
+    assert by_check == {"gpu-lost": (1, 0), "port-flap": (0, 3)}
+    assert report.groups[0].figures.false_alarm_rate == 0.0
+    nothing = availability(FleetRecord(), 0.0, DAY, "check").total
+    assert (nothing.false_alarm_rate, nothing.false_alarm_rate_high) == (None, None)
 
 
 def test_a_gap_counts_as_neither_healthy_nor_out() -> None:

@@ -298,6 +298,23 @@ def test_a_clear_prints_what_the_agent_did(
     }
 
 
+def test_a_false_alarm_is_recorded_with_its_clear(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
+    ACTIONS.answers += [WAITING, (ClearAnswer.DONE, "gpu-lost on GPU 0000:3b:00 is cleared")]
+    words = ("incidents", "clear", name(), "--by", "bob", "--false-alarm", "--reason", "a sensor")
+    text = f"{name()} is recorded as a false alarm; gpu-lost on GPU 0000:3b:00 is cleared\n"
+    assert printed(capsys, *words) == text
+    assert ACTIONS.calls == [("false alarm", name(), "bob", "a sensor"), ("clear", name(), "bob")]
+    ACTIONS.decisions.clear()
+    ACTIONS.answers[:] = [WAITING, (ClearAnswer.REFUSED, NOT_CLEARED)]
+    problem = f"{name()} is recorded as a false alarm, but not cleared: {NOT_CLEARED}\n"
+    assert refused(capsys, *words) == f"nodeguard incidents: {problem}"
+    remedy = "--reason is for --false-alarm only: add --false-alarm, or remove --reason"
+    assert remedy in refused(capsys, "incidents", "clear", name(), "--reason", "a sensor")
+
+
 def test_a_clear_without_an_answer_is_reported_as_requested(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 ENFORCE, HOLD, RETURN = (
     f"docs/tasks/{name}.md" for name in ("enforce-the-first-check", "pause-hold-unmark", "return-a-node")
 )
+REPORT = "docs/tasks/report-availability.md"
 READ, CHANGED, REPLACE, RESET = (
     f"docs/tasks/{name}.md"
     for name in ("read-the-fleet", "what-changed", "replace-the-authority", "reset-a-gpu")
@@ -186,7 +187,11 @@ def test_an_incident_is_read_acknowledged_and_cleared(marked: Operator) -> None:
     assert NODE in marked.run(INSTALL, "kubectl get nodeincidents")
     withheld = marked.run(INSTALL, "kubectl get nodeincidents --field-selector status.state=Withheld")
     assert withheld == "No resources found\n"
-    for patch in ('{"acknowledged":"ada"}', '{"clear":{"by":"ada","at":"2027-01-15T08:00:00Z"}}'):
+    for patch in (
+        '{"acknowledged":"ada"}',
+        '{"falseAlarm":{"by":"ada","at":"2027-01-15T08:00:00Z","reason":"a bad sensor"}}',
+        '{"clear":{"by":"ada","at":"2027-01-15T08:00:00Z"}}',
+    ):
         command = f"kubectl patch nodeincident NAME --type=merge -p '{{\"spec\":{patch}}}'"
         assert marked.run(INCIDENTS, command, name).endswith(" patched\n")
     active = "kubectl wait nodeincident NAME --for=condition=Active=false --timeout=1h"
@@ -196,12 +201,16 @@ def test_an_incident_is_read_acknowledged_and_cleared(marked: Operator) -> None:
     def is_in_history() -> bool:
         recorded = json.loads(marked.run(CHANGED, "nodeguard history --since 1h -o json"))
         texts.update({entry["change"]: entry["text"] for entry in recorded["entries"]})
-        return texts.keys() >= {"acknowledged", "cleared"}
+        return texts.keys() >= {"acknowledged", "cleared", "false-alarm"}
 
     # The history is written in the background.
     until(is_in_history, lambda: str(texts), every=0.3)
     assert texts["acknowledged"] == "acknowledged by ada"
     assert texts["cleared"] == "clear requested by ada at 2027-01-15T08:00:00Z"
+    assert texts["false-alarm"] == "recorded as a false alarm by ada at 2027-01-15T08:00:00Z: a bad sensor"
+    command = 'nodeguard incidents clear gpu-3/port-flap --false-alarm --reason "a switch was replaced"'
+    recorded = marked.run(REPORT, command, {"gpu-3/port-flap": name["NAME"]})
+    assert recorded == f"{name['NAME']} is recorded as a false alarm\n"
 
 
 def test_commands_of_the_fleet_pages_answer(marked: Operator) -> None:

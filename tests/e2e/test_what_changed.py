@@ -17,7 +17,12 @@ THEIRS = {"key": "nodeguard.dev/quarantine", "value": "burn-in", "effect": "NoSc
 
 def run(aggregator: Aggregator, *arguments: str) -> str:
     """Run a command at the aggregator's socket, and return its output."""
-    command = [sys.executable, "-m", "nodeguard.cli.main", *arguments, "--socket", str(aggregator.socket)]
+    return run_here(*arguments, "--socket", str(aggregator.socket))
+
+
+def run_here(*arguments: str) -> str:
+    """Run a command, and return its output."""
+    command = [sys.executable, "-m", "nodeguard.cli.main", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -53,6 +58,17 @@ def test_an_operator_reads_what_changed_and_who_did_it(controlplane: Cluster) ->
         of_node = changes(aggregator, "faulty", "--since", "1h")
         # The record of an incident follows the observed mark, within a second or the next one.
         assert sorted(of_node[:2]) == [("marked", "faulty"), ("opened", "faulty")]
+        # Later an operator finds that the sensor was wrong.
+        words = ("incidents", "clear", "faulty", "--false-alarm", "--reason", "a bad sensor", "--by", "eve")
+        assert "is recorded as a false alarm" in run(aggregator, *words)
+        [incident] = scene.incidents(controlplane, "faulty")
+        statement = incident["spec"]["falseAlarm"]
+        assert (statement["by"], statement["reason"]) == ("eve", "a bad sensor")
+        log = controlplane.processes.log(aggregator.name).read_text()
+        assert "incident recorded as a false alarm" in log
+        aggregator.until(lambda: ("false-alarm", "") in changes(aggregator))
+        report = json.loads(run_here("report", str(aggregator.directory), "-o", "json"))
+        assert (report["total"]["faults"], report["total"]["false_alarms"]) == (0, 1)
         text = " ".join(run(aggregator, "history").split())
         assert "paused by ada at 20" in text
         assert ": a driver rollout" in text

@@ -5,12 +5,14 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.cli.render.terminal import PLAIN, format_view
 from nodeguard.fleet_api import incident as incidents
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.schema.incident import IncidentList
 from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import IncidentState, OperatorDecision
+from nodeguard.model.incident import FalseAlarm, IncidentState, OperatorDecision
 from tests.fleet.scene import Fleet, finding
 
 LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0)
@@ -57,7 +59,9 @@ def test_an_incident_has_its_marks_and_decisions() -> None:
     name = next(
         name for name, item in fleet.planner.tracker.incidents["uid-1"].items() if item.cause == "gpu-lost"
     )
-    available = replace(LEADER, decisions={name: OperatorDecision(name, "alice", "bob, 12:00")})
+    statement = FalseAlarm("bob", "2023-11-14T22:13:20Z", "a sensor")
+    decision = OperatorDecision(name, "alice", "bob, 12:00", false_alarm=statement)
+    available = replace(LEADER, decisions={name: decision})
     view = describe_incident(fleet.planner, available, name, fleet.now)
     assert view is not None
     assert (view.node, view.resource, view.scope, view.component) == (
@@ -75,7 +79,9 @@ def test_an_incident_has_its_marks_and_decisions() -> None:
     assert (view.since, view.age, view.last_transition_age) == ("2023-11-14T22:12:20Z", 70.0, 0.0)
     assert [(item.check, item.wait.on) for item in view.marks] == [("gpu-lost", "finding")]
     assert [(item.check, item.evidence) for item in view.symptoms] == [("gpu-lost", ("nvml: gone",))]
-    assert (view.acknowledged, view.clear_request) == ("alice", "bob, 12:00")
+    assert (view.acknowledged, view.clear_request, view.false_alarm) == ("alice", "bob, 12:00", statement)
+    text = " ".join(format_view(incident_view(view), PLAIN).split())
+    assert "false alarm recorded by bob at 2023-11-14T22:13:20Z: a sensor" in text
     assert describe_incident(fleet.planner, LEADER, "no", fleet.now) is None
 
 

@@ -12,12 +12,13 @@ from nodeguard.kube.incident_object import (
     IncidentStatus,
     clear_spec,
     decode_incident,
+    false_alarm_spec,
     observed_status,
     status_patch,
 )
 from nodeguard.kube.incident_projection import incident_status, to_incident
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import DiagnosisRecord, IncidentState
+from nodeguard.model.incident import DiagnosisRecord, FalseAlarm, IncidentState, OperatorDecision
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import Mark
 from tests.kube.test_incident_writer import LOST, NOW
@@ -137,6 +138,16 @@ def test_a_clear_is_distinct_by_operator_and_time(spec: dict[str, object], clear
     metadata = {"name": "one", "uid": "u", "resourceVersion": "7", "generation": 3}
     observed = decode_incident(msgspec.json.encode({"metadata": metadata, "spec": spec}))
     assert (observed.decision.clear, observed.generation) == (clear, 3)
+
+
+@pytest.mark.parametrize(
+    "statement", [FalseAlarm("ada"), FalseAlarm("ada", RESOLVED), FalseAlarm("ada", RESOLVED, "a bad sensor")]
+)
+def test_a_false_alarm_is_read_as_it_is_written(statement: FalseAlarm) -> None:
+    metadata = {"name": "one", "uid": "u", "resourceVersion": "7"}
+    content = {"metadata": metadata, "spec": false_alarm_spec(statement)}
+    observed = decode_incident(msgspec.json.encode(content).replace(b'"reason":null', b'"reason":""'))
+    assert observed.decision == OperatorDecision("one", false_alarm=statement)
 
 
 def test_a_status_describes_its_incident() -> None:

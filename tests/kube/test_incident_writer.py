@@ -22,6 +22,7 @@ from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import (
     Confinement,
     DiagnosisRecord,
+    FalseAlarm,
     Incident,
     IncidentState,
     OperatorDecision,
@@ -219,19 +220,24 @@ async def test_a_decision_in_the_spec_is_reported(api: ApiClient, defined: Clust
         assert decisions == [OperatorDecision(LOST.name, "ada: on it", "ada at 2027-01-15T08:00:00Z")]
 
 
-async def test_a_clear_does_not_count_for_a_fault_that_begins_later(api: ApiClient, defined: Cluster) -> None:
+async def test_a_clear_and_a_false_alarm_do_not_count_for_a_later_fault(
+    api: ApiClient, defined: Cluster
+) -> None:
     over = replace(LOST, state=IncidentState.RESOLVED, resolved_at=NOW)
     async with running_writer(api) as (writers, writer, decisions):
         writer.set_desired([LOST], NOW)
         await writers.until(lambda: writer.current_incidents() == [LOST])
         writer.set_desired([over], NOW)
         await writers.until(lambda: writer.current_incidents() == [over])
-        patch = json.dumps({"spec": {"acknowledged": "ada", "clear": {"by": "ada: reseated"}}})
-        defined.kubectl("patch", "nodeincident", LOST.name, "--type=merge", "-p", patch)
-        await writers.until(lambda: any(incident.clear for incident in decisions))
+        statement = {"by": "ada", "at": "2027-01-15T08:00:00Z", "reason": "a bad sensor"}
+        spec = {"acknowledged": "ada", "clear": {"by": "ada: reseated"}, "falseAlarm": statement}
+        defined.kubectl("patch", "nodeincident", LOST.name, "--type=merge", "-p", json.dumps({"spec": spec}))
+        false_alarm = FalseAlarm(**statement)
+        await writers.until(lambda: any(incident.false_alarm == false_alarm for incident in decisions))
         writer.set_desired([LOST], NOW)
         await writers.until(lambda: writer.current_incidents() == [LOST])
         assert (await objects(api))[LOST.name]["spec"] == {"acknowledged": "ada"}
+        patch = json.dumps({"spec": {"clear": {"by": "ada: reseated"}}})
         defined.kubectl("patch", "nodeincident", LOST.name, "--type=merge", "-p", patch)
         await writers.until(lambda: decisions[-1].clear == "ada: reseated")
     async with running_writer(api) as (_, _, decisions):
@@ -239,7 +245,15 @@ async def test_a_clear_does_not_count_for_a_fault_that_begins_later(api: ApiClie
 
 
 @pytest.mark.parametrize(
-    "spec", [{"clear": {"by": "x" * 257}}, {"clear": {}}, {"clear": "ada"}, {"acknowledged": "two\nlines"}]
+    "spec",
+    [
+        {"clear": {"by": "x" * 257}},
+        {"clear": {}},
+        {"clear": "ada"},
+        {"acknowledged": "two\nlines"},
+        {"falseAlarm": {"reason": "nameless"}},
+        {"falseAlarm": {"by": "ada", "reason": "x" * 513}},
+    ],
 )
 async def test_an_invalid_spec_is_refused(api: ApiClient, defined: Cluster, spec: dict[str, Any]) -> None:
     await api.request("POST", PATH, body=incident_object.new_object("one"))

@@ -210,10 +210,31 @@ class _Handlers:
 
     async def decide(self, request: web.Request) -> web.Response:
         name, wanted = _name(request), await _body(request, IncidentAction)
+        actions = self._context.actions
+        if wanted.false_alarm:
+            return _answer(ActionResult(await self._false_alarm(name, wanted)))
+        if wanted.reason:
+            raise _RefusedError(400, "a reason is for a false alarm only: add false_alarm, or leave it out")
         self._open(name)
-        to = self._context.actions
-        carry = to.clear if wanted.action == "clear" else to.acknowledge
+        carry = actions.clear if wanted.action == "clear" else actions.acknowledge
         return _answer(ActionResult(await carry(name, wanted.by)))
+
+    async def _false_alarm(self, name: str, wanted: IncidentAction) -> str:
+        """Record a false alarm, and clear the incident if it is open. Returns the message. Raises
+        _RefusedError, OperatorActionError.
+        """
+        if wanted.action != "clear":
+            raise _RefusedError(400, "a false alarm is cleared: use the action clear")
+        incident, actions = self._context.planner.incident(name), self._context.actions
+        if incident is None or incident.is_open:
+            self._open(name)
+        recorded = await actions.record_false_alarm(name, wanted.by, wanted.reason)
+        if incident is None or not incident.is_open:
+            return recorded
+        try:
+            return f"{recorded}; {await actions.clear(name, wanted.by)}"
+        except OperatorActionError as error:
+            raise OperatorActionError(f"{recorded}, but not cleared: {error}") from None
 
     def _open(self, name: str) -> None:
         """Check that an incident is open. Raises _RefusedError."""

@@ -43,10 +43,16 @@ class UnmarkRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class IncidentAction(Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator's action on an incident: acknowledge it, or clear it because its fault is fixed."""
+    """An operator's action on an incident: acknowledge it, or clear it because its fault is fixed.
+
+    false_alarm: with a clear, record that there was no fault, also of an incident that is over; reason: of
+    that.
+    """
 
     action: Literal["acknowledge", "clear"]
     by: By = ""
+    false_alarm: bool = False
+    reason: Reason = ""
 
 
 class GpusRequest(Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import MsgspecError
 
 from nodeguard.aggregator.backends.operator_actions import (
+    ANONYMOUS,
     OperatorActionError,
     clear_message,
+    false_alarm_message,
     format_hold_reason,
     format_pause_reason,
     format_resumed,
@@ -19,9 +21,17 @@ from nodeguard.kube import incident_writer as incidents
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, ApiError
 from nodeguard.kube.config_map import ConfigMap, ConfigMapObject
 from nodeguard.kube.errors import may_have_succeeded
-from nodeguard.kube.incident_object import ObservedIncident, clear_spec, decode_incident, is_shared
+from nodeguard.kube.incident_object import (
+    ObservedIncident,
+    clear_spec,
+    decode_incident,
+    false_alarm_spec,
+    is_shared,
+)
+from nodeguard.kube.incident_schema import REMEDY
 from nodeguard.kube.unmark import unmark_node
 from nodeguard.kube.watch import Watch
+from nodeguard.model.incident import FalseAlarm
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import HOLD_ANNOTATION
 
@@ -29,9 +39,6 @@ logger = logging.getLogger(__name__)
 
 DECISIONS_NAME = "nodeguard-decisions"
 PAUSE, UNMARK, RESUMED = "pause", "unmark", "resumed"
-
-# The name of an operator who gave none.
-_ANONYMOUS = "an operator"
 
 # Receives the decisions of the whole fleet, by PAUSE, UNMARK and RESUMED.
 DecisionsChanged = Callable[[Mapping[str, str]], None]
@@ -73,13 +80,13 @@ class KubernetesOperatorActions:
     async def resume(self, by: str) -> str:
         """End a pause."""
         await self._change({PAUSE: None, UNMARK: None, RESUMED: format_resumed(by, time.time())})
-        logger.info("new marks are resumed", extra={"by": by or _ANONYMOUS})
+        logger.info("new marks are resumed", extra={"by": by or ANONYMOUS})
         return "resumed: marks are set again"
 
     async def unmark(self, by: str) -> str:
         """Pause, and remove all marks. Survives restarts."""
         reason = format_pause_reason("all marks are removed", by, time.time())
-        await self._change({PAUSE: reason, UNMARK: by or _ANONYMOUS})
+        await self._change({PAUSE: reason, UNMARK: by or ANONYMOUS})
         logger.info("new marks are paused", extra={"reason": reason})
         return "paused: all marks are being removed; nodeguard resume sets them again"
 
@@ -115,15 +122,24 @@ class KubernetesOperatorActions:
 
     async def acknowledge(self, name: str, by: str) -> str:
         """Acknowledge an incident."""
-        await self._patch_spec(name, {"acknowledged": by or _ANONYMOUS})
+        await self._patch_spec(name, {"acknowledged": by or ANONYMOUS})
         return f"{name} is acknowledged"
 
     async def clear(self, name: str, by: str) -> str:
         """Clear an incident. Refused while the action of its agent cannot be stored: it would not begin."""
         if problem := self._clear_problem(name):
             raise OperatorActionError(f"{_NOT_DONE}: {problem}; or run nodeguard clear on the node")
-        incident = await self._patch_spec(name, clear_spec(by or _ANONYMOUS, rfc3339(time.time())))
+        incident = await self._patch_spec(name, clear_spec(by or ANONYMOUS, rfc3339(time.time())))
         return clear_message(name, of_many=is_shared(incident))
+
+    async def record_false_alarm(self, name: str, by: str, reason: str) -> str:
+        """Record that an incident was no fault, in its spec."""
+        statement = FalseAlarm(by or ANONYMOUS, rfc3339(time.time()), reason)
+        stored = await self._patch_spec(name, false_alarm_spec(statement))
+        if stored.decision.false_alarm is None:
+            problem = "the CustomResourceDefinition has no field spec.falseAlarm"
+            raise OperatorActionError(f"{_NOT_DONE}: {problem}: {REMEDY}")
+        return false_alarm_message(name, statement)
 
     async def _change(self, changes: Mapping[str, str | None]) -> None:
         def edit(decisions: Mapping[str, str]) -> dict[str, str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
+from nodeguard.model.incident import FalseAlarm
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.node import PREFIX
+
+logger = logging.getLogger(__name__)
 
 # Nodes that a message names.
 _SHOWN_NODES = 8
@@ -39,6 +43,20 @@ class OperatorActions(Protocol):
 
     async def clear(self, name: str, by: str) -> str:
         """Clear an incident: its fault is fixed."""
+
+    async def record_false_alarm(self, name: str, by: str, reason: str) -> str:
+        """Record that an incident, open or resolved, was no fault. It is not cleared by that."""
+
+
+# The name of an operator who gave none.
+ANONYMOUS = "an operator"
+
+
+def false_alarm_message(name: str, statement: FalseAlarm) -> str:
+    """Return the message for a false alarm that is stored, and log it. name: of the incident."""
+    fields = {"incident": name, "by": statement.by, "reason": statement.reason}
+    logger.info("incident recorded as a false alarm", extra=fields)
+    return f"{name} is recorded as a false alarm"
 
 
 def clear_message(name: str, *, of_many: bool) -> str:

@@ -10,8 +10,10 @@ from typing import Self
 
 from nodeguard.aggregator.backends.file_actions import FileActionStore
 from nodeguard.aggregator.backends.operator_actions import (
+    ANONYMOUS,
     OperatorActionError,
     clear_message,
+    false_alarm_message,
     format_pause_reason,
     format_resumed,
 )
@@ -26,8 +28,8 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.fleet_api.service_state import STANDALONE
 from nodeguard.model.decision import NodeDecision
-from nodeguard.model.incident import Incident, OperatorDecision
-from nodeguard.model.instant import Instant
+from nodeguard.model.incident import FalseAlarm, Incident, OperatorDecision
+from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.inventory import NO_OBSERVED_MARKS, InventoryNode, ObservedMarks
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Report
@@ -37,9 +39,6 @@ logger = logging.getLogger(__name__)
 # Seconds between two removals of nodes without reports, and without reports until a node is removed.
 _FORGET_INTERVAL = 60.0
 _FORGET_AFTER = 86_400.0
-
-# The name of an operator who gave none.
-_ANONYMOUS = "an operator"
 
 
 class StandaloneBackend:
@@ -134,7 +133,7 @@ class StandaloneBackend:
         for incident in plan.incidents:
             before = self._logged.get(incident.name)
             if before is not None and incident.is_open and not before.is_open:
-                self._store.forget_clear(incident.name)
+                self._store.forget_occurrence(incident.name)
             if _logged_fields(before) != _logged_fields(incident):
                 _log_incident(incident)
         if plan.incidents:
@@ -168,7 +167,7 @@ class StandaloneBackend:
     async def resume(self, by: str) -> str:
         """End a pause."""
         await self._pause("", format_resumed(by, time.time()))
-        logger.info("new marks are resumed", extra={"by": by or _ANONYMOUS})
+        logger.info("new marks are resumed", extra={"by": by or ANONYMOUS})
         return "resumed: marks are advised again"
 
     async def unmark(self, by: str) -> str:
@@ -176,7 +175,7 @@ class StandaloneBackend:
         await self._pause(format_pause_reason("all marks are removed", by, time.time()))
         self._remove_marks()
         await self._store.write()
-        logger.info("all marks are removed", extra={"by": by or _ANONYMOUS})
+        logger.info("all marks are removed", extra={"by": by or ANONYMOUS})
         return "paused: all marks are removed; nodeguard resume advises them again"
 
     async def unmark_nodes(self, nodes: Sequence[str], _reason: str, _by: str) -> str:
@@ -188,15 +187,21 @@ class StandaloneBackend:
 
     async def acknowledge(self, name: str, by: str) -> str:
         """Acknowledge an incident."""
-        await self._store.decide(name, acknowledged=by or _ANONYMOUS)
+        await self._store.decide(name, acknowledged=by or ANONYMOUS)
         return f"{name} is acknowledged"
 
     async def clear(self, name: str, by: str) -> str:
         """Clear an incident."""
-        clear = f"{by or _ANONYMOUS} at {datetime.now(UTC).isoformat(timespec='seconds')}"
+        clear = f"{by or ANONYMOUS} at {datetime.now(UTC).isoformat(timespec='seconds')}"
         self._inputs.incident_decided(await self._store.decide(name, clear=clear), is_new=True)
         incident = self._fleet.incident(name)
         return clear_message(name, of_many=incident is not None and not incident.node)
+
+    async def record_false_alarm(self, name: str, by: str, reason: str) -> str:
+        """Record that an incident was no fault."""
+        statement = FalseAlarm(by or ANONYMOUS, rfc3339(time.time()), reason)
+        await self._store.decide(name, false_alarm=statement)
+        return false_alarm_message(name, statement)
 
     async def close(self) -> None:
         """Write the state if it has changed."""

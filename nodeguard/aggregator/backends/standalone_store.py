@@ -23,7 +23,7 @@ from nodeguard.aggregator.backends.standalone_state import (
 )
 from nodeguard.aggregator.fleet_inputs import FleetView
 from nodeguard.model.action import NodeAction
-from nodeguard.model.incident import OperatorDecision
+from nodeguard.model.incident import FalseAlarm, OperatorDecision
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class StandaloneStore:
                 self.pause, self._is_changed = before, True
                 raise
 
-    async def decide(self, incident: str, **changes: str) -> OperatorDecision:
+    async def decide(self, incident: str, **changes: str | FalseAlarm) -> OperatorDecision:
         """Change the decision about an incident. Returns it once it is stored. Raises OperatorActionError."""
         async with self._deciding:
             if self._fleet.incident(incident) is None:
@@ -125,11 +125,13 @@ class StandaloneStore:
                 self.actions, self._is_changed = before, True
                 raise
 
-    def forget_clear(self, incident: str) -> None:
-        """Remove the clear of an incident that begins again: it was for the earlier occurrence."""
+    def forget_occurrence(self, incident: str) -> None:
+        """Remove the clear of an incident that begins again, and that it was a false alarm: these were for
+        the earlier occurrence.
+        """
         decision = self.decisions.get(incident)
-        if decision is not None and decision.clear:
-            self.decisions = {**self.decisions, incident: replace(decision, clear="")}
+        if decision is not None and (decision.clear or decision.false_alarm):
+            self.decisions = {**self.decisions, incident: replace(decision, clear="", false_alarm=None)}
 
     async def write(self) -> None:
         """Write the state, and wait for it. Raises OperatorActionError."""

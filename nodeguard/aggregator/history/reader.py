@@ -81,7 +81,8 @@ _NODES = (
 _STALE = "SELECT at, name, node, text = 'true' FROM note WHERE kind = 'stale' ORDER BY id"
 
 _NOTES = """
-SELECT at, kind, name, node, text FROM note WHERE kind IN ('incident', 'marks', 'rule', 'gap') ORDER BY id
+SELECT at, kind, name, node, text FROM note
+WHERE kind IN ('incident', 'decision', 'marks', 'rule', 'gap') ORDER BY id
 """
 # Old rows are deleted, except current values: the history is complete from the row after the last hole. The
 # first row of a table has the id 1, and no hole before it.
@@ -107,7 +108,8 @@ def read_history(path: str) -> RecordedHistory:
 
 
 class RecordedTransitions(NamedTuple):
-    """The transitions of Nodes, agents, incidents and marks in a history, and its gaps; without reports.
+    """The transitions of Nodes, agents, incidents, decisions and marks in a history, and its gaps; without
+    reports.
 
     since: from when on it is complete. until: when its writer was last running; seconds since the epoch.
     """

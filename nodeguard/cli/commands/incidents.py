@@ -14,7 +14,7 @@ from nodeguard.cli.progress import progress
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.incident import IncidentView
-from nodeguard.model.incident import ClearAnswer
+from nodeguard.model.incident import ClearAnswer, IncidentState
 from nodeguard.model.printable import printable
 
 _ACKNOWLEDGE = "Note that an operator knows of an incident. It is then listed last."
@@ -23,6 +23,7 @@ _CLEAR = (
     "clear a finding while its condition is met. For a domain: end its degraded state. For a suppressed "
     "check: end the suppression."
 )
+_FALSE_ALARM = "record that there was no fault, also of an incident that is over; nodeguard report counts it"
 
 
 class ClearOutput(Struct, frozen=True):
@@ -37,12 +38,21 @@ def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     client = AggregatorClient(options)
     name = resolve_incident(client, options.name)
-    target, decision = f"incidents/{quote_name(name)}", IncidentAction(options.verb, options.by)
+    target, decision = f"incidents/{quote_name(name)}", _decision(options)
     if options.verb == "clear" and not options.no_wait:
         _clear(client, target, decision, options.output)
     else:
         client.post_and_print(target, decision, options.output)
     return OK
+
+
+def _decision(options: Namespace) -> IncidentAction:
+    """Return the decision of the command line. Raises UsageError."""
+    if options.verb != "clear":
+        return IncidentAction(options.verb, options.by)
+    if options.reason and not options.false_alarm:
+        raise UsageError("--reason is for --false-alarm only: add --false-alarm, or remove --reason")
+    return IncidentAction(options.verb, options.by, options.false_alarm, options.reason)
 
 
 def build_parser() -> ArgumentParser:
@@ -53,6 +63,7 @@ def build_parser() -> ArgumentParser:
         examples=(
             "nodeguard incidents acknowledge gpu-7/gpu-lost",
             "nodeguard incidents clear gpu-7/gpu-gsp-failure",
+            "nodeguard incidents clear gpu-7/nic-hot --false-alarm --reason 'a wrong sensor'",
         ),
     )
     verbs = parser.add_subparsers(dest="verb", metavar="acknowledge | clear", required=True)
@@ -66,6 +77,8 @@ def build_parser() -> ArgumentParser:
         part.add_argument("name", metavar="NAME", help="name or unique prefix, NODE, or NODE/CHECK")
         if verb == "clear":
             part.add_argument("--no-wait", action="store_true", help="do not wait for the agent's answer")
+            part.add_argument("--false-alarm", action="store_true", help=_FALSE_ALARM)
+            part.add_argument("--reason", metavar="TEXT", default="", help="why it is a false alarm")
         add_by(part)
         add_output(part, "text", "json", "yaml")
         add_socket(part)
@@ -83,14 +96,18 @@ def _clear(client: AggregatorClient, target: str, decision: IncidentAction, outp
     """Have an incident cleared, and print the agent's answer. Raises UsageError where it refuses."""
     before = client.get(target, IncidentView)
     done = client.post(target, decision)
-    view = _wait_for_answer(client, target, before) if before.node else None
+    is_asked = before.node and before.state != IncidentState.RESOLVED
+    view = _wait_for_answer(client, target, before) if is_asked else None
     result = view.clear_result if view is not None else None
     message = printable(view.clear_message) if view is not None else ""
+    recorded = "recorded as a false alarm, but " if decision.false_alarm else ""
     if result == ClearAnswer.REFUSED:
-        raise UsageError(f"{before.name} is not cleared: {message}")
+        raise UsageError(f"{before.name} is {recorded}not cleared: {message}")
     if result == ClearAnswer.PARTLY:
-        raise UsageError(f"{before.name} is only partly cleared: {message}")
-    text = message if result == ClearAnswer.DONE and message else done.message
+        raise UsageError(f"{before.name} is {recorded}only partly cleared: {message}")
+    text = done.message
+    if result == ClearAnswer.DONE and message:
+        text = f"{before.name} is recorded as a false alarm; {message}" if decision.false_alarm else message
     print_output(as_document(ClearOutput(done.message, result, message), output) or text)
 
 

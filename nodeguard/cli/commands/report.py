@@ -43,8 +43,8 @@ def build_parser() -> ArgumentParser:
     """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard report",
-        description="Show the availability of the fleet: faults, time between failures, time to repair, and "
-        "GPU-hours out, from the history of an aggregator.",
+        description="Show the availability of the fleet: faults, time between failures, time to repair, "
+        "GPU-hours out and false alarms, from the history of an aggregator.",
         examples=(
             "nodeguard report --since 30d --by check",
             "nodeguard report history.db -o json",

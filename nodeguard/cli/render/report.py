@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nodeguard.backtest.availability import AvailabilityReport, Figures
+from nodeguard.backtest.availability import AvailabilityReport, Figures, GroupFigures
 from nodeguard.cli.render.terminal import StyledLine, StyledText, view_lines
 from nodeguard.fleet_api.text.phrases import api_time, count_noun
 from nodeguard.fleet_api.view import Field, Section, View, badge_heading
@@ -18,21 +18,53 @@ _GAPS = 5
 _LONGEST_NAME = 60
 
 _HEADER = ("FAULTS", "LAST", "BETWEEN", "REPAIR", "90%", "RELEASE", "OUT", "NO-GANG")
+_FALSE_ALARM_HEADER = ("FALSE-ALARMS", "RATE", "LOW", "HIGH")
 _UNKNOWN = {"check": "(none)", "domain": "(no domain)", "part": "(unknown)", "action": "(unknown)"}
 
 
 def report_lines(report: AvailabilityReport) -> list[StyledLine]:
     """Return the lines of the view."""
     total = report.total
-    text = f"{count_noun(total.faults, 'fault')} in {_days(report.node_days)} node-days."
+    false_alarms = f" and {count_noun(total.false_alarms, 'false alarm')}" if total.false_alarms else ""
+    text = f"{count_noun(total.faults, 'fault')}{false_alarms} in {_days(report.node_days)} node-days."
     section = Section(badge_heading("availability", "strong", text), tuple(_fields(report)))
     lines = view_lines(View((section,)))
     if not report.groups:
         return lines
     rows: list[tuple[str, ...]] = [(report.by.upper(), *_HEADER)]
-    rows += [(printable(group.name) or _UNKNOWN[report.by], *_row(group.figures)) for group in report.groups]
+    rows += [(_group_name(report, group), *_row(group.figures)) for group in report.groups]
     rows.append(("total", *_row(total)))
-    return [*lines, StyledLine(), *_table(rows), StyledLine(), *view_lines(_legend())]
+    return [
+        *lines,
+        StyledLine(),
+        *_table(rows),
+        StyledLine(),
+        *view_lines(_legend()),
+        *(_false_alarms(report) if total.false_alarms else ()),
+    ]
+
+
+def _false_alarms(report: AvailabilityReport) -> Iterator[StyledLine]:
+    """Yield the table of false alarms: only the groups that have some."""
+    rows: list[tuple[str, ...]] = [(report.by.upper(), *_FALSE_ALARM_HEADER)]
+    with_some = [group for group in report.groups if group.figures.false_alarms]
+    with_some.sort(key=lambda group: (-group.figures.false_alarms, group.name))
+    rows += [(_group_name(report, group), *_false_alarm_row(group.figures)) for group in with_some]
+    rows.append(("total", *_false_alarm_row(report.total)))
+    yield StyledLine()
+    yield from _table(rows)
+    yield StyledLine()
+    about = "false alarms, as operators recorded them, per 1,000 node-days; low, high: its interval at 95%"
+    yield from view_lines(View((Section(None, (Field("rate", about),)),)))
+
+
+def _false_alarm_row(figures: Figures) -> tuple[str, ...]:
+    rates = figures.false_alarm_rate, figures.false_alarm_rate_low, figures.false_alarm_rate_high
+    return (str(figures.false_alarms), *map(_days, rates))
+
+
+def _group_name(report: AvailabilityReport, group: GroupFigures) -> str:
+    return printable(group.name) or _UNKNOWN[report.by]
 
 
 def _fields(report: AvailabilityReport) -> Iterator[Field]:

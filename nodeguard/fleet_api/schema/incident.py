@@ -11,7 +11,7 @@ from nodeguard.fleet_api.schema.status import IncidentSummary
 from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware
-from nodeguard.model.incident import ClearAnswer, IncidentState, WriteState
+from nodeguard.model.incident import ClearAnswer, FalseAlarm, IncidentState, WriteState
 
 
 class SymptomView(Struct, frozen=True):
@@ -35,8 +35,8 @@ class IncidentView(Struct, frozen=True):
     state. occurrences: number of times it opened. reason: of its state. marks: its marks with their waits;
     mark: the most severe that is in effect for it, as last recorded. acknowledged: the operator.
     clear_request: the operator and the time; clear_result: `waiting`, `done`, `partly`, `refused`, None where
-    it is not known; clear_message: the answer of the node's agent. until, seconds_left: as of
-    IncidentSummary. jobs: the jobs on its nodes, as far as they were read; jobs_omitted: number of further
+    it is not known; clear_message: the answer of the node's agent. false_alarm: the operator's statement that
+    it was no fault, None for none. until, seconds_left: as of IncidentSummary. jobs: the jobs on its nodes, as far as they were read; jobs_omitted: number of further
     ones. symptoms_omitted: number of symptoms beyond the listed ones, at the time of `message`. injected:
     whether an operator injected the fault. hardware: of the GPU, as last known; None for another target. how:
     commands that carry out the action, in their order; empty if there are none. write: why a requested mark,
@@ -71,6 +71,7 @@ class IncidentView(Struct, frozen=True):
     clear_request: str
     clear_result: ClearAnswer | None = None
     clear_message: str = ""
+    false_alarm: FalseAlarm | None = None
     until: str = ""
     seconds_left: float = 0.0
     symptoms_omitted: int = 0

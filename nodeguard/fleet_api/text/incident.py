@@ -114,6 +114,8 @@ def _facts(incident: IncidentView) -> Iterator[Field]:
         yield Field("ack", f"by {incident.acknowledged}")
     if incident.clear_request:
         yield Field("clear", f"requested by {incident.clear_request}{_clear_result(incident)}")
+    if incident.false_alarm is not None:
+        yield Field("false alarm", f"recorded by {incident.false_alarm.text}")
     if subjects := _subjects(incident):
         yield see(*subjects)
 

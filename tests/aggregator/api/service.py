@@ -59,6 +59,9 @@ class RecordingActions:
             self.decisions[name] = OperatorDecision(name, clear=f"{by} at noon")
         return self._record("clear", name, by)
 
+    async def record_false_alarm(self, name: str, by: str, reason: str) -> str:
+        return self._record("false alarm", name, by, reason)
+
     def is_synced(self) -> bool:
         return True
 

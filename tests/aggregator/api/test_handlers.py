@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.aggregator.api.handlers import serve_api
+from nodeguard.aggregator.backends.operator_actions import OperatorActionError
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.fleet.state.history_events import HistoryNote, NoteKind
 from nodeguard.fleet_api.schema.component import ComponentList
@@ -234,6 +235,46 @@ async def test_an_action_on_a_pending_or_resolved_incident_is_refused(tmp_path: 
                 response = await query.error("POST", f"incidents/{name}", json={"action": action})
                 assert response == expected
     assert actions.calls == []
+
+
+async def test_a_false_alarm_is_recorded_also_after_the_end_of_the_incident(tmp_path: Path) -> None:
+    fleet, actions = fleet_with_fault(), RecordingActions()
+    [name] = fleet.planner.tracker.incidents["uid-1"]
+    statement = {"action": "clear", "by": "bob", "false_alarm": True, "reason": "a bad sensor"}
+    async with client(tmp_path, fleet, actions) as query:
+        _, response = await query("POST", f"incidents/{name}", json=statement)
+        assert msgspec.json.decode(response) == {"message": "Done: false alarm.; Done: clear."}
+        fleet.report(1)
+        fleet.carry_out()
+        _, response = await query("POST", f"incidents/{name}", json=statement)
+        assert msgspec.json.decode(response) == {"message": "Done: false alarm."}
+        recorded = ("false alarm", name, "bob", "a bad sensor")
+        assert actions.calls == [recorded, ("clear", name, "bob"), recorded]
+        for invalid, problem in (
+            (
+                {"action": "acknowledge", "false_alarm": True},
+                "a false alarm is cleared: use the action clear",
+            ),
+            (
+                {"action": "clear", "reason": "a bad sensor"},
+                "a reason is for a false alarm only: add false_alarm, or leave it out",
+            ),
+        ):
+            assert await query.error("POST", f"incidents/{name}", json=invalid) == (400, problem)
+        status, _ = await query.error("POST", "incidents/no", json=statement)
+        assert status == 404
+
+
+async def test_a_false_alarm_stays_recorded_if_the_clear_is_refused(tmp_path: Path) -> None:
+    class Refusing(RecordingActions):
+        async def clear(self, name: str, by: str) -> str:
+            raise OperatorActionError("no NodeActions")
+
+    fleet = fleet_with_fault()
+    [name] = fleet.planner.tracker.incidents["uid-1"]
+    async with client(tmp_path, fleet, Refusing()) as query:
+        error = await query.error("POST", f"incidents/{name}", json={"action": "clear", "false_alarm": True})
+    assert error == (409, "Done: false alarm., but not cleared: no NodeActions")
 
 
 async def test_every_error_has_a_remedy(tmp_path: Path) -> None:

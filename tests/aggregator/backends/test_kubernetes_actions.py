@@ -32,15 +32,19 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("answer", "is_uncertain"), ANSWERS.values(), ids=ANSWERS)
-@pytest.mark.parametrize("action", ["pause", "clear", "acknowledge", "unmark_nodes"])
+@pytest.mark.parametrize("action", ["pause", "clear", "acknowledge", "record_false_alarm", "unmark_nodes"])
 async def test_an_action_with_an_uncertain_result_is_no_failure(
     action: str, answer: ApiError | bytes, is_uncertain: bool
 ) -> None:
     api: Any = FailingApi(answer)
     actions = KubernetesOperatorActions(api, "nodeguard", lambda _: None, lambda _: ())
     call: Any = getattr(actions, action)
+    arguments: dict[str, tuple[Any, ...]] = {
+        "unmark_nodes": (["gpu-1"], "a test", "Ann"),
+        "record_false_alarm": ("name", "Ann", "a sensor"),
+    }
     with pytest.raises(OperatorActionError) as raised:
-        await (call(["gpu-1"], "a test", "Ann") if action == "unmark_nodes" else call("name", "Ann"))
+        await call(*arguments.get(action, ("name", "Ann")))
     text = str(raised.value)
     assert ("not done" in text or "is not unmarked" in text) == (not is_uncertain)
     assert ("repeat the command" in text) == is_uncertain
@@ -60,3 +64,13 @@ async def test_a_clear_is_refused_while_its_action_cannot_be_stored() -> None:
         await actions.clear("node", "Ann")
     with pytest.raises(OperatorActionError, match="the request was sent"):
         await actions.clear("domain", "Ann")
+
+
+async def test_a_false_alarm_that_an_older_definition_drops_is_an_error() -> None:
+    api: Any = FailingApi(b'{"metadata": {"name": "i", "uid": "u", "resourceVersion": "1"}, "spec": {}}')
+    actions = KubernetesOperatorActions(api, "nodeguard", lambda _: None, lambda _: ())
+    problem = (
+        "not done, as it cannot be stored: the CustomResourceDefinition has no field spec.falseAlarm: apply"
+    )
+    with pytest.raises(OperatorActionError, match=problem):
+        await actions.record_false_alarm("i", "Ann", "")

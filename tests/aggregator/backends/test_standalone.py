@@ -19,7 +19,7 @@ from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import IncidentState
+from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import NodeLocation, Policy
@@ -232,7 +232,7 @@ async def test_decisions_survive_a_restart_and_their_instructions_are_sent_again
     assert scene.outbox.pending("gpu-1") == instructions
 
 
-async def test_a_clear_does_not_count_for_a_fault_that_begins_later(scene: Scene) -> None:
+async def test_a_clear_and_a_false_alarm_do_not_count_for_a_later_fault(scene: Scene) -> None:
     scene.report("gpu-1", finding())
     await scene.turn()
     name = scene.name()
@@ -242,6 +242,13 @@ async def test_a_clear_does_not_count_for_a_fault_that_begins_later(scene: Scene
     await scene.resolve("gpu-1")
     await scene.act()
     assert scene.backend.decisions()[name].clear.startswith("Bob at ")
+    assert (
+        await scene.backend.record_false_alarm(name, "", "a sensor") == f"{name} is recorded as a false alarm"
+    )
+    scene.restart()
+    statement = scene.backend.decisions()[name].false_alarm
+    assert statement is not None
+    assert (statement.by, statement.reason) == ("an operator", "a sensor")
     scene.report("gpu-1", finding(age=0.0))
     await scene.turn()
     await scene.turn()
@@ -251,10 +258,7 @@ async def test_a_clear_does_not_count_for_a_fault_that_begins_later(scene: Scene
     scene.restart()
     await scene.act()
     assert scene.outbox.pending("gpu-1") == ()
-    assert (scene.backend.decisions()[name].acknowledged, scene.backend.decisions()[name].clear) == (
-        "Ann",
-        "",
-    )
+    assert scene.backend.decisions()[name] == OperatorDecision(name, "Ann")
 
 
 async def test_a_clear_of_a_suppressed_check_does_not_count_for_a_later_suppression(tmp_path: Path) -> None:

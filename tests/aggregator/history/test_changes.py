@@ -25,7 +25,7 @@ from nodeguard.fleet.state.history_events import HistoryNote, NoteKind, Recorded
 from nodeguard.fleet_api import history as history_module
 from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import OperatorDecision
+from nodeguard.model.incident import FalseAlarm, OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.policy import NodeLocation, Policy, Pool
 from tests.aggregator.history.scene import report, rows
@@ -142,7 +142,8 @@ def test_decisions_of_operators_have_their_names_and_times(scene: Scene) -> None
     scene.decisions = {"i": OperatorDecision("i", acknowledged="bob")}
     scene.tick()
     planner.paused, scene.resumed = "", "resumed by bob at 2026-11-21T10:12:33Z"
-    scene.decisions = {"i": OperatorDecision("i", acknowledged="bob", clear="eve at 2026-11-21T10:00:00Z")}
+    clear, statement = "eve at 2026-11-21T10:00:00Z", FalseAlarm("eve", "2026-11-21T10:00:00Z", "a sensor")
+    scene.decisions = {"i": OperatorDecision("i", "bob", clear, false_alarm=statement)}
     scene.tick()
     scene.fleet.change(2, annotations={HOLD_ANNOTATION: "unmarked by carol: a false alarm"})
     scene.tick()
@@ -155,6 +156,7 @@ def test_decisions_of_operators_have_their_names_and_times(scene: Scene) -> None
         ("acknowledged", "acknowledged by bob"),
         ("resumed", "resumed by bob at 2026-11-21T10:12:33Z"),
         ("cleared", "clear requested by eve at 2026-11-21T10:00:00Z"),
+        ("false-alarm", "recorded as a false alarm by eve at 2026-11-21T10:00:00Z: a sensor"),
         ("hold", "hold: unmarked by carol: a false alarm"),
         ("hold", "hold is removed"),
         ("deleted", "the Node was deleted"),

@@ -19,7 +19,7 @@ from nodeguard.fleet.state.history_events import HistoryEvent, HistoryNote, Node
 from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware
-from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.incident import FalseAlarm, Incident, IncidentState, OperatorDecision
 from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.mark import Mark, MarkCause, MarkRecord
 from tests.docs.pages import example
@@ -77,6 +77,9 @@ def history(tmp_path: Path) -> str:
     ]
     for number in range(len(FAULTS)):
         events += fault_events(number)
+    decision = OperatorDecision("i-2-0", false_alarm=FalseAlarm("ada", reason="a switch was replaced"))
+    text = msgspec.json.encode(decision).decode()
+    events.append(_note(START + 70 * HOUR, NoteKind.DECISION, "i-2-0", "", text))
     path = tmp_path / "history.sqlite"
     store = HistoryStore(str(path))
     events.sort(key=lambda event: event.at)
@@ -107,7 +110,7 @@ def test_the_page_shows_the_output(history: str, capsys: pytest.CaptureFixture[s
 def test_parts_are_serial_numbers_where_known(history: str, capsys: pytest.CaptureFixture[str]) -> None:
     report = read_json(capsys, history, "--by", "part")
     names = {group["name"]: group["figures"]["faults"] for group in report["groups"]}
-    assert names == {"serial 1650522": 3, "serial 1650877": 4, "gpu-3: port mlx5_0/1": 2}
+    assert names == {"serial 1650522": 3, "serial 1650877": 4, "gpu-3: port mlx5_0/1": 1}
     actions = read_json(capsys, os.path.dirname(history), "--by", "action")["groups"]
     assert {group["name"] for group in actions} == {"replace-component", "reset-gpu", "contact-support"}
 
