@@ -20,7 +20,8 @@ from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.reading import Right, get_object, has_right
 
 # Any aggregator answers, if there is no leader or its pod is gone.
-_DEPLOYMENT = "deployment/nodeguard-aggregator"
+_NAME = "nodeguard-aggregator"
+_DEPLOYMENT = f"deployment/{_NAME}"
 _POD = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 _ROLE = "the Role nodeguard-admin (value roles.admin.enabled of the chart)"
@@ -68,21 +69,31 @@ async def find_pod(namespace: str, client: ApiClient) -> str:
         if error.status == 403:
             raise missing_right(f"read the Lease {LEASE_NAME} in the namespace {namespace}", _ROLE) from None
         if error.status == 404:
-            raise UsageError(
-                f"there is no aggregator in the namespace {namespace}: name its namespace with -n before the "
-                "command, or its cluster with --context"
-            ) from None
+            raise UsageError(await _why_no_lease(client, namespace)) from None
         raise
     pod = lease.spec.holder.rpartition("_")[0]
-    return f"pod/{pod}" if await _exists(client, namespace, pod) else _DEPLOYMENT
+    # A leader that was killed leaves its name in the Lease.
+    is_there = _POD.fullmatch(pod) and await _exists(client, f"/api/v1/namespaces/{namespace}/pods/{pod}")
+    return f"pod/{pod}" if is_there else _DEPLOYMENT
 
 
-async def _exists(client: ApiClient, namespace: str, pod: str) -> bool:
-    """Return whether a pod exists: a leader that was killed leaves its name in the Lease."""
-    if not _POD.fullmatch(pod):
-        return False
+async def _why_no_lease(client: ApiClient, namespace: str) -> str:
+    """Return the error for a namespace without the Lease, which the first aggregator creates. Raises ApiError."""
+    if await _exists(client, f"/apis/apps/v1/namespaces/{namespace}/deployments/{_NAME}"):
+        return (
+            f"no aggregator has started yet in the namespace {namespace}: its pods have the reason, kubectl describe "
+            f"pods -n {namespace} -l app.kubernetes.io/name={_NAME}"
+        )
+    return (
+        f"there is no aggregator in the namespace {namespace}: name its namespace with -n before the "
+        "command, or its cluster with --context"
+    )
+
+
+async def _exists(client: ApiClient, path: str) -> bool:
+    """Return whether an object exists that this user may read. Raises ApiError."""
     try:
-        await get_object(client, f"/api/v1/namespaces/{namespace}/pods/{pod}", TypedObject)
+        await get_object(client, path, TypedObject)
     except ApiError as error:
         if error.status in {403, 404}:
             return False

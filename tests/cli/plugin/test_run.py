@@ -128,10 +128,10 @@ def test_a_cluster_that_is_not_reached_is_an_error_of_the_command(
 
 
 class Server:
-    """Answers the requests of the plug-in. holder: of the Lease, None for no Lease. pods: that exist."""
+    """Answers the requests of the plug-in. holder: of the Lease, None for no Lease. objects: others that exist."""
 
-    def __init__(self, holder: str | None, pods: tuple[str, ...] = (), *, allowed: bool = True) -> None:
-        self._holder, self._pods, self._allowed = holder, pods, allowed
+    def __init__(self, holder: str | None, objects: tuple[str, ...] = (), *, allowed: bool = True) -> None:
+        self._holder, self._objects, self._allowed = holder, objects, allowed
 
     async def request(self, method: str, path: str, **_: object) -> bytes:
         if method == "POST":
@@ -139,7 +139,7 @@ class Server:
         name = path.rpartition("/")[2]
         if "/leases/" in path and self._holder is not None:
             return json.dumps({**_OBJECT, "spec": {"holderIdentity": self._holder}}).encode()
-        if name in self._pods:
+        if name in self._objects and "/leases/" not in path:
             return json.dumps(_OBJECT).encode()
         raise ApiError(404, "NotFound", "not found")
 
@@ -168,6 +168,11 @@ def test_the_lease_names_the_pod(holder: str, expected: str) -> None:
 def test_a_namespace_without_an_aggregator_is_named() -> None:
     with pytest.raises(UsageError, match="no aggregator in the namespace gpu: name its namespace with -n"):
         found(Server(None))
+
+
+def test_an_aggregator_that_has_not_started_yet_is_not_called_missing() -> None:
+    with pytest.raises(UsageError, match="no aggregator has started yet .* kubectl describe pods -n gpu -l"):
+        found(Server(None, ("nodeguard-aggregator",)))
 
 
 def test_a_missing_right_names_the_role() -> None:
