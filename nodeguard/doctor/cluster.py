@@ -21,6 +21,12 @@ from nodeguard.kube.incident_schema import (
 
 AGENT, AGGREGATOR = "nodeguard-agent", "nodeguard-aggregator"
 
+# For a workload that exists and asks for no pods: there is no pod that `kubectl describe` could show.
+_REMEDIES_WITHOUT_PODS = {
+    AGENT: "no Node has the labels of agent.nodeSelector: compare it with kubectl get nodes --show-labels",
+    AGGREGATOR: "it is scaled to 0: set aggregator.replicas, and run helm upgrade",
+}
+
 # The first minor version of Kubernetes 1 with node names in the tokens of pods.
 _MIN_MINOR = 30
 
@@ -72,7 +78,9 @@ def _pods(name: str, workload: str, namespace: str, workloads: Iterable[Workload
         return failed(name, message, "install the chart")
     count = f"{found.ready} of {found.desired} pods of {found.namespace}/{workload} are ready"
     remedy = f"kubectl describe pods -n {found.namespace} -l app.kubernetes.io/name={workload}"
-    if found.ready < found.desired or not found.desired:
+    if not found.desired:
+        return failed(name, f"{found.namespace}/{workload} has no pods", _REMEDIES_WITHOUT_PODS[workload])
+    if found.ready < found.desired:
         return failed(name, count, remedy)
     if found.is_updating:
         return warning(name, f"{count}, and an update is not complete", f"wait; if it lasts, {remedy}")

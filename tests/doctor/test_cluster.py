@@ -70,6 +70,7 @@ def test_a_correct_installation_passes() -> None:
             "aggregator", "failed", "no nodeguard-aggregator in namespace nodeguard",
         ),
         ({"daemonsets": (Workload("nodeguard", "nodeguard-agent", desired=9, ready=7),)}, "agents", "failed", "7 of 9"),
+        ({"daemonsets": (Workload("nodeguard", "nodeguard-agent"),)}, "agents", "failed", "nodeguard/nodeguard-agent has no pods"),
         ({"daemonsets": (Workload("nodeguard", "nodeguard-agent", desired=9, ready=9, is_updating=True),)}, "agents", "warning", "an update is not complete"),
         ({"missing_rights": ("patch nodes",)}, "rights", "failed", "may not: patch nodes"),
         ({"missing_rights": None}, "rights", "skipped", "SubjectAccessReviews"),
