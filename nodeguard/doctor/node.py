@@ -86,7 +86,9 @@ def check_agent(
     """
     if status is None:
         yield failed(
-            "agent", problem, "start it: systemctl start nodeguard-agent, or see its pod and its log"
+            "agent",
+            problem,
+            "if it does not run: systemctl start nodeguard-agent, or see its pod and its log",
         )
         return
     if status.version == version:

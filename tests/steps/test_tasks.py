@@ -200,4 +200,4 @@ def test_the_doctor_checks_the_installation(reader: Reader) -> None:
     shown = joined(outputs["nodeguard doctor"])
     assert re.match(r"nodeguard doctor: [1-9]\d* failed, ", shown), shown
     assert "failed agent: no agent answers at /run/nodeguard/agent.sock" in shown
-    assert "fix: start it: systemctl start nodeguard-agent" in shown
+    assert "fix: if it does not run: systemctl start nodeguard-agent" in shown

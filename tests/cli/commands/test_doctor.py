@@ -45,7 +45,7 @@ def test_without_an_agent_the_remedy_is_to_start_it(capsys: pytest.CaptureFixtur
     assert main(["doctor", "--socket", "/nowhere/agent.sock"]) == 2
     printed = capsys.readouterr().out
     assert "failed   agent: no agent answers at /nowhere/agent.sock" in printed
-    assert "fix: start it: systemctl start nodeguard-agent" in printed
+    assert "fix: if it does not run: systemctl start nodeguard-agent" in printed
 
 
 def test_an_invalid_settings_file(
