@@ -26,6 +26,7 @@ def test_a_share_of_a_core_names_its_reference(page: Path) -> None:
     "path",
     [
         ("quickstart/one-machine", "tasks/my-training-failed", "runbooks/node-quarantined"),
+        ("quickstart/kubernetes", "tasks/one-fault", "tasks/enforce-the-first-check"),
         (
             *("quickstart/kubernetes", "tasks/enforce-the-first-check"),
             *("runbooks/node-quarantined", "tasks/return-a-node"),

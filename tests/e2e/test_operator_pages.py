@@ -73,7 +73,7 @@ def shown(text: str) -> str:
 
 
 # What the pages print before a message of `kubectl describe`, without the columns of times.
-_COLUMNS = re.compile(r"^(Warning Nodeguard\w+|NodeguardHealthy False GPUFaultRebootNode) ")
+_COLUMNS = re.compile(r"^Warning Nodeguard\w+ ")
 
 
 def until_shown(operator: Operator, command: str, printed: str, page: str = ENFORCE) -> None:
@@ -117,9 +117,6 @@ def enforce(fleet: Fleet, operator: Operator) -> None:
     # The kubelet brings the ConfigMap to the aggregator, with the same text.
     fleet.policy.write_text(policy + FAST)
     aggregator.until(lambda: scene.is_marked(fleet.cluster, NODE))
-    taints, condition, event = example(ENFORCE, "Taints:  nodeguard.dev").split("\n\n")
-    for part in (taints, condition, event):
-        until_shown(operator, DESCRIBE_NODE, part)
     until_shown(operator, "nodeguard status", "observe by default; enforced: gpu-lost")
     assert operator.run(RUNBOOK, DESCRIBE).startswith(f"FATAL  {NODE}")
 
