@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from nodeguard.cli.check_catalogue import Selection, load_catalogue, parse_selection
-from nodeguard.cli.gpu_selection import GpuSelection, select_gpus
-from nodeguard.cli.machine_inventory import InventoryJudgement
+from nodeguard.cli.check_catalogue import load_catalogue, parse_selection
+from nodeguard.cli.check_result import CheckResult, CheckTask, checks_of_gpus, with_conclusion, with_gpus
+from nodeguard.cli.gpu_selection import select_gpus
 from nodeguard.cli.options import (
     add_checks,
     add_family,
@@ -20,57 +19,18 @@ from nodeguard.cli.options import (
     add_output,
     add_runbook_url_base,
     directory,
-    validate_platform,
-    warn_about_instance_type,
 )
-from nodeguard.cli.render.conclusion import conclusion
-from nodeguard.cli.scope import reason_not_evaluated, restrict_verdict
-from nodeguard.cli.streams import print_output
+from nodeguard.cli.streams import as_document, is_terminal, print_output
 from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, UsageError, duration
 from nodeguard.derive.derive import PlatformHints
+from nodeguard.fleet_api.view import Section, View
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding, Health, Verdict
-from nodeguard.model.instant import Instant
 from nodeguard.model.recovery import Recovery, Site, recovery_commands
-from nodeguard.model.signal import Signal
 from nodeguard.sources.registry import all_sources
-from nodeguard.sources.source import Source
 
 # The configuration of slurmd: on the node, or fetched from the controller. Source: Slurm, configless mode.
 _SLURM = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
-
-
-class CheckTask(NamedTuple):
-    """What to check, and with which checks. selection: None for all."""
-
-    options: Namespace
-    catalogue: Catalogue
-    signals: dict[str, Signal]
-    selection: Selection | None
-    sources: tuple[Source, ...]
-
-    def judgement(self, site: PlatformHints) -> InventoryJudgement:
-        """Return the judgement of a node. Raises UsageError for an unknown platform."""
-        validate_platform(self.catalogue, site.platform)
-        warn_about_instance_type(self.catalogue, self.options.instance_type, self.options.platform)
-        ids = None if self.selection is None else frozenset(check.id for check in self.selection.checks)
-        return InventoryJudgement(self.catalogue, self.signals, site, ids)
-
-
-class CheckResult(NamedTuple):
-    """The verdict on a node at a time, with its judgement, and where commands for it run.
-
-    conclusion: what the verdict means. is_partial: whether it is on some checks or GPUs only.
-    """
-
-    hostname: str
-    verdict: Verdict
-    instant: Instant
-    judgement: InventoryJudgement
-    site: Site
-    conclusion: str = ""
-    is_partial: bool = False
 
 
 def run(options: Namespace) -> int:
@@ -82,14 +42,14 @@ def run(options: Namespace) -> int:
         return OK
     catalogue, signals = load_catalogue(options.checks, options.runbook_url_base or "")
     selection = parse_selection(catalogue, options.names, options.family)
-    if options.gpu and selection is not None and not _of_gpus(selection.checks):
+    if options.gpu and selection is not None and not checks_of_gpus(selection.checks):
         raise UsageError(f"--gpu: {', '.join(selection.names)} has no check of GPUs: leave out --gpu")
     task = CheckTask(options, catalogue, signals, selection, all_sources(catalogue.patterns))
     result = _check_machine(task) if options.bundle is None else _check_recording(task)
     if options.gpu:
-        result = _with_gpus(task, result, select_gpus(options.gpu, result.judgement.gpus()))
+        result = with_gpus(task, result, select_gpus(options.gpu, result.judgement.gpus()))
     else:
-        result = _with_conclusion(task, result)
+        result = with_conclusion(task, result)
     _print(task, result)
     return exit_code(result.verdict, strict=options.strict, fail_on=options.fail_on)
 
@@ -104,6 +64,7 @@ def build_parser() -> ArgumentParser:
             "nodeguard check gpu-lost 'gpu-ecc-*'",
             "nodeguard check --family nvlink",
             "nodeguard check --gpu 5",
+            "nodeguard check -o wide",
             "nodeguard check --from DIR -v",
         ),
         epilog="Exit codes: 0 ok, 1 warning or suspect, 2 fatal, 3 usage "
@@ -140,7 +101,8 @@ def build_parser() -> ArgumentParser:
     add_checks(parser)
     add_runbook_url_base(parser)
     add_machine(parser)
-    add_output(parser, "text", "json", "prometheus", names=("-o", "--output", "--format"))
+    formats = ("text", "wide", "json", "yaml", "name", "prometheus")
+    add_output(parser, *formats, names=("-o", "--output", "--format"))
     add("-q", "--quiet", action="store_true", help="print problems only; print nothing if there are none")
     add(
         "-v",
@@ -195,37 +157,6 @@ def _check_machine(task: CheckTask) -> CheckResult:
         return CheckResult(hostname, verdict, machine.now(), judgement, site)
 
 
-def _of_gpus(checks: Iterable[Check]) -> list[Check]:
-    """Return the checks of GPUs and their links."""
-    return [check for check in checks if not {"gpu", "nvlink"}.isdisjoint(check.targets)]
-
-
-def _with_conclusion(task: CheckTask, result: CheckResult) -> CheckResult:
-    """Return a result with its conclusion, restricted to the selected checks."""
-    verdict, selection, reason = result.verdict, task.selection, ""
-    if selection is not None:
-        verdict = restrict_verdict(verdict, selection.checks, task.sources)
-        if not (verdict.evaluated or verdict.read_failures):
-            reason = reason_not_evaluated(selection.names, selection.checks)
-    text = conclusion(result.hostname, verdict, reason, selection.text if selection else "")
-    return result._replace(verdict=verdict, conclusion=text, is_partial=selection is not None)
-
-
-def _with_gpus(task: CheckTask, result: CheckResult, gpus: GpuSelection) -> CheckResult:
-    """Return a result that is restricted to some GPUs, with its conclusion."""
-    selection = task.selection
-    checks = _of_gpus(selection.checks if selection else task.catalogue.checks)
-    verdict = result.judgement.verdict_of(gpus.includes, result.verdict.platform)
-    verdict = gpus.restrict(result.verdict, restrict_verdict(verdict, checks, task.sources))
-    text = conclusion(
-        f"{gpus.text} of {result.hostname}",
-        verdict,
-        selection=selection.text if selection else "all checks",
-        elsewhere=gpus.elsewhere(result.verdict, verdict),
-    )
-    return result._replace(verdict=verdict, conclusion=text, is_partial=True)
-
-
 def live_site(site: Site, environ: Mapping[str, str], exists: Callable[[str], bool]) -> Site:
     """Return where the commands run for this machine: in the agent's pod, or on a node of Slurm.
 
@@ -268,11 +199,17 @@ def _print(task: CheckTask, result: CheckResult) -> None:
     commands = action_commands(task.catalogue, result.site)
     inventory = result.judgement.inventory()
     match options.output:
-        case "json":
-            from nodeguard.cli.render.verdict_json import JsonContext, as_json  # noqa: PLC0415 - one format of three
+        case "json" | "yaml":
+            from nodeguard.cli.render.verdict_json import JsonContext, check_output  # noqa: PLC0415 - two formats of six
 
-            context = JsonContext(result.hostname, result.conclusion, result.instant, commands)
-            print_output(as_json(verdict, inventory, context))
+            components = result.judgement.state.components
+            context = JsonContext(result.hostname, result.conclusion, result.instant, components, commands)
+            print_output(as_document(check_output(verdict, inventory, context), options.output) or "")
+        case "name":
+            from nodeguard.cli.render.finding_table import finding_names  # noqa: PLC0415
+
+            if verdict.findings:
+                print_output("\n".join(finding_names(verdict.findings)))
         case "prometheus":
             from nodeguard.cli.render.verdict_metrics import as_metrics  # noqa: PLC0415
             from nodeguard.sources.nvml import gpu_identities  # noqa: PLC0415
@@ -282,9 +219,16 @@ def _print(task: CheckTask, result: CheckResult) -> None:
             if options.quiet and exit_code(verdict, strict=options.strict) == OK:
                 return
             from nodeguard.cli.machine_inventory import inventory_text  # noqa: PLC0415
+            from nodeguard.cli.render.finding_table import finding_lines  # noqa: PLC0415
             from nodeguard.cli.render.first_screen import first_screen  # noqa: PLC0415
-            from nodeguard.cli.render.terminal import CHECK, format_view  # noqa: PLC0415
-            from nodeguard.cli.render.verdict import VerdictText, verdict_view  # noqa: PLC0415
+            from nodeguard.cli.render.terminal import (  # noqa: PLC0415
+                CHECK,
+                format_lines,
+                format_view,
+                terminal_width,
+                view_lines,
+            )
+            from nodeguard.cli.render.verdict import VerdictText, headline, verdict_view  # noqa: PLC0415
             from nodeguard.fleet_api.text.check import meanings  # noqa: PLC0415
 
             text = VerdictText(
@@ -297,6 +241,12 @@ def _print(task: CheckTask, result: CheckResult) -> None:
                 commands=commands,
                 is_partial=result.is_partial,
             )
+            if options.output == "wide":
+                width = terminal_width() if is_terminal() else None
+                rows = finding_lines(verdict.findings, result.instant.wall, width) if verdict.findings else []
+                first = view_lines(View((Section(headline(text)),)), CHECK)
+                print_output(format_lines([*first, *rows]))
+                return
             if options.verbose:
                 view = verdict_view(text, quiet=options.quiet, verbose=True)
             else:

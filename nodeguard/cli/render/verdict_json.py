@@ -1,8 +1,12 @@
-"""JSON of nodeguard check. Version 1: fields may be added, none is removed or changes its meaning."""
+"""JSON and YAML of nodeguard check.
+
+Version 1: fields may be added, none is removed or changes its meaning.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
@@ -25,7 +29,9 @@ from nodeguard.model.finding import (
 )
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.observation import Component
 from nodeguard.model.projection import project
+from nodeguard.model.target import target_order
 
 
 class HealthOutput(StrEnum):
@@ -110,11 +116,24 @@ class UnreadableOutput(Struct, frozen=True):
     targets: tuple[str, ...]
 
 
+class EvaluatedTarget(Struct, frozen=True):
+    """A target that was looked at: on which a check passed, or has a finding on fresh data.
+
+    passed: number of checks that passed on it. hardware: names of the GPU; null for another target.
+    """
+
+    target: str
+    passed: int
+    hardware: Hardware | None
+
+
 class CheckOutput(Struct, frozen=True):
     """Output of nodeguard check -o json.
 
     findings: active findings, worst first. informational: findings that do not affect node health.
     unreadable: what applies and could not be read. passed: by family. counters: see CounterTotal.
+    evaluated_targets: GPUs, links, ports, disks and others that were looked at; of a target that is not among
+    them nothing is known, so it is not healthy.
     """
 
     version: Literal[1]
@@ -125,20 +144,25 @@ class CheckOutput(Struct, frozen=True):
     unreadable: tuple[UnreadableOutput, ...]
     passed: tuple[PassedFamily, ...]
     counters: tuple[CounterTotal, ...]
+    evaluated_targets: tuple[EvaluatedTarget, ...]
 
 
 class JsonContext(NamedTuple):
-    """What the output has besides the verdict. conclusion: the first line. commands: of a finding."""
+    """What the output has besides the verdict.
+
+    conclusion: the first line. components: of the GPUs, by target. commands: of a finding.
+    """
 
     hostname: str
     conclusion: str
     instant: Instant
+    components: Mapping[str, Component]
     commands: Callable[[Finding], tuple[str, ...]] = no_commands
 
 
-def as_json(verdict: Verdict, inventory: MachineInventory, context: JsonContext) -> str:
-    """Return a verdict as indented JSON."""
-    output = CheckOutput(
+def check_output(verdict: Verdict, inventory: MachineInventory, context: JsonContext) -> CheckOutput:
+    """Return the document of -o json and -o yaml."""
+    return CheckOutput(
         version=1,
         verdict=VerdictOutput(
             node=context.hostname,
@@ -159,8 +183,23 @@ def as_json(verdict: Verdict, inventory: MachineInventory, context: JsonContext)
         ),
         passed=verdict.passed,
         counters=verdict.counter_totals,
+        evaluated_targets=evaluated_targets(verdict, context.components),
     )
-    return to_json(output)
+
+
+def evaluated_targets(verdict: Verdict, components: Mapping[str, Component]) -> tuple[EvaluatedTarget, ...]:
+    """Return the targets that were looked at, by name. components: of the GPUs, by target."""
+    passed: Counter[str] = Counter()
+    for group in verdict.passing:
+        passed.update(dict.fromkeys(group.targets, len(group.checks)))
+    for finding in verdict.findings:
+        if finding.data_status == DataStatus.FRESH:
+            passed.update(dict.fromkeys(finding.targets or (finding.target,), 0))
+    return tuple(
+        EvaluatedTarget(target, passed[target], component.hardware if component else None)
+        for target in sorted(passed, key=target_order)
+        for component in (components.get(target),)
+    )
 
 
 def finding_output(finding: Finding, how: tuple[str, ...] = ()) -> FindingOutput:

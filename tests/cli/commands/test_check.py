@@ -10,6 +10,7 @@ from textwrap import dedent
 
 import msgspec
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from fixtures.bundles import bundle_path
@@ -65,6 +66,44 @@ def test_json_is_of_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
     lost = output.findings[0]
     assert (lost.check, lost.target, lost.since[:4]) == ("gpu-lost", "gpu/0000:c3:00", "2026")
     assert lost.evidence
+
+
+def test_yaml_has_the_fields_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    documents = []
+    for output in ("json", "yaml"):
+        assert main(["check", "--from", LOST, "-o", output]) == 2
+        documents.append(yaml.safe_load(capsys.readouterr().out))
+    assert documents[0] == documents[1]
+
+
+def test_the_targets_that_were_looked_at_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    targets = {}
+    for name in ("gpu-off-bus", "driver-hung"):
+        assert main(["check", "--from", str(bundle_path(name)), "-o", "json"]) == 2
+        output = msgspec.json.decode(capsys.readouterr().out, type=CheckOutput, strict=True)
+        targets[name] = {item.target: item for item in output.evaluated_targets}
+    healthy, lost = (targets["gpu-off-bus"][f"gpu/0000:{bus}:00"] for bus in ("9d", "c3"))
+    assert healthy.hardware is not None
+    assert (healthy.hardware.index, healthy.passed > 10, lost.passed) == (4, True, 0)
+    # The driver hung before this GPU was read again: it is not known to be healthy.
+    assert "gpu/0000:1b:00" not in targets["driver-hung"]
+    assert targets["driver-hung"]["node"].passed
+
+
+def test_the_names_of_findings_are_those_that_clear_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", LOST, "-o", "name"]) == 2
+    assert capsys.readouterr().out == "gpu-lost gpu/0000:c3:00\n"
+    assert main(["check", "--from", str(bundle_path("healthy-cpu-only")), "-o", "name"]) == 0
+    assert not capsys.readouterr().out
+
+
+def test_wide_has_a_row_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", str(bundle_path("nvl72-troubles")), "-o", "wide"]) == 2
+    first, header, *rows = capsys.readouterr().out.splitlines()
+    assert first.startswith("FATAL  nvl72-troubles should take no work. 1 fatal, 6 suspect, 1 warning.")
+    assert header.split() == ["HEALTH", "DEVICE", "CHECK", "ACTION", "AGE", "DATA", "MESSAGE"]
+    assert len(rows) == 8
+    assert "GPU 2 (0018:01:00)" in rows[0]
 
 
 def test_a_finding_links_to_the_sites_own_page(capsys: pytest.CaptureFixture[str]) -> None:
