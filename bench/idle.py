@@ -4,7 +4,8 @@
 under uvloop with the same agents; it has TLS, and verifies and stores nothing. Memory is the proportional set
 size. Each agent reports as a real one on a healthy node with 8 GPUs and 8 ports, on a persistent connection,
 and then sends a heartbeat every eight to ten seconds. All connect at once, and again at the end. Each kubelet
-updates the status of its Node every five minutes. `--profile` divides the CPU time of the aggregator by part.
+updates the status of its Node every five minutes. The API server counts the requests of the aggregator.
+`--profile` divides the CPU time of the aggregator by part.
 """
 
 from __future__ import annotations
@@ -123,9 +124,11 @@ def measure_aggregator(
             print_parts(samples(pid, profile))
             time.sleep(START)
             samples(pid, profile)
-            used, began = process_cpu(pid), time.monotonic()
+            used, began, requests = process_cpu(pid), time.monotonic(), api_requests(made)
             measure_heartbeats(f"{len(names)} Nodes and agents", pid, agents, seconds)
-            share = (process_cpu(pid) - used) / (time.monotonic() - began)
+            took = time.monotonic() - began
+            share = (process_cpu(pid) - used) / took
+            print(f"{'':36}{(api_requests(made) - requests) / took:7.2f} API requests a second", flush=True)
             print_parts(samples(pid, profile), share)
             agents.stop()
             measure_contact("all connect again", pid, agents, aggregator)
@@ -214,6 +217,14 @@ def measure_heartbeats(name: str, pid: int, agents: Swarm, seconds: float) -> No
         f"   load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
+
+
+def api_requests(made: Cluster) -> int:
+    """Return how many requests the API server has handled of aggregators, by their own flow schema."""
+    metrics = made.kubectl("get", "--raw", "/metrics")
+    series = 'apiserver_flowcontrol_dispatched_requests_total{flow_schema="nodeguard"'
+    lines = (line.rpartition(" ") for line in metrics.splitlines() if line.startswith(series))
+    return sum(int(count) for _, _, count in lines)
 
 
 def samples(pid: int, profile: Path | None) -> Mapping[str, int]:
