@@ -168,3 +168,12 @@ def test_a_new_scenario_in_which_no_check_fires_is_refused(
     assert write_verdicts(monkeypatch, tmp_path, "root-read-only-by-intent") == 1
     assert capsys.readouterr().out.startswith("root-read-only-by-intent: no check fires: ")
     assert not list((tmp_path / "expected").iterdir())
+
+
+def test_an_invalid_check_is_an_error_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "site.yaml").write_text("family: site\nchecks: [{id: no-such-field, colour: red}]\n")
+    monkeypatch.setattr(verdicts, "_catalogue", lambda: load_catalogue([str(tmp_path)]))
+    assert write_verdicts(monkeypatch, tmp_path, "gpu-gone") == 3
+    assert capsys.readouterr().err.startswith(f"{tmp_path}/site.yaml:2: ")
