@@ -20,6 +20,7 @@ from nodeguard.derive.derive import PlatformHints
 from nodeguard.fleet.state.history_events import HistoryEvent, in_time_order
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.policy import Policy
 from nodeguard.model.signal import Signal
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.registry import all_sources
@@ -41,29 +42,50 @@ class _Source(NamedTuple):
 
 def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UserError."""
-    from nodeguard.aggregator.history.reader import merge_histories  # noqa: PLC0415 - brings SQLite
-
     if len(options.policy) > _POLICIES:
         raise UsageError(f"{len(options.policy)} policies: expected one, or two to compare")
     catalogue, signals = load_catalogue(options.checks)
     policies = [load_policy(file, catalogue) for file in options.policy]
-    with elapsed("replaying"):
-        sources = _sources(options.source, catalogue, signals)
-        since = time.time() - options.since if options.since else 0.0
-        steps = merge_histories([source.steps for source in sources])
-        until = max(source.until for source in sources)
-        result = run_backtest(steps, policies, [check.id for check in catalogue.checks], since, until)
-    _require_reports(result, options)
+    result = replay(options.source, policies, catalogue, signals, options.since)
     if options.output == "text":
-        from nodeguard.cli.render.backtest import backtest_lines  # noqa: PLC0415 - one format of two
-
-        lines = backtest_lines(options.policy, policies, result, terminal_width(), everything=options.all)
-        print_output(format_lines(lines))
+        print_output(replay_text(options.policy, policies, result, everything=options.all))
     else:
-        from nodeguard.cli.render.backtest_json import as_output  # noqa: PLC0415
+        from nodeguard.cli.render.backtest_json import as_output  # noqa: PLC0415 - one format of two
 
         print_output(as_document(as_output(options.policy, result), options.output) or "")
     return OK
+
+
+def replay(
+    paths: Sequence[str],
+    policies: Sequence[Policy],
+    catalogue: Catalogue,
+    signals: Mapping[str, Signal],
+    seconds: float = 0.0,
+) -> BacktestResult:
+    """Return the marks that policies would have set. Raises UsageError.
+
+    paths: of histories and recordings. seconds: of the time range, back from now; 0 for all.
+    """
+    from nodeguard.aggregator.history.reader import merge_histories  # noqa: PLC0415 - brings SQLite
+
+    with elapsed("replaying"):
+        sources = _sources(paths, catalogue, signals)
+        since = time.time() - seconds if seconds else 0.0
+        steps = merge_histories([source.steps for source in sources])
+        until = max(source.until for source in sources)
+        result = run_backtest(steps, policies, [check.id for check in catalogue.checks], since, until)
+    _require_reports(result, paths, seconds)
+    return result
+
+
+def replay_text(
+    files: Sequence[str], policies: Sequence[Policy], result: BacktestResult, *, everything: bool = False
+) -> str:
+    """Return the view of a result. files: of the policies. everything: all marks, not only the latest."""
+    from nodeguard.cli.render.backtest import backtest_lines  # noqa: PLC0415 - one format of two
+
+    return format_lines(backtest_lines(files, policies, result, terminal_width(), everything=everything))
 
 
 def build_parser() -> ArgumentParser:
@@ -130,14 +152,14 @@ def _recorded(
     )
 
 
-def _require_reports(result: BacktestResult, options: Namespace) -> None:
+def _require_reports(result: BacktestResult, paths: Sequence[str], seconds: float) -> None:
     """Raise UsageError where no report is in the time range."""
     if not result.reports:
         raise UsageError(
-            f"{', '.join(options.source)}: no report of an agent is there: wait, or choose another source"
+            f"{', '.join(paths)}: no report of an agent is there: wait, or choose another source"
         )
     if not result.recent_reports:
         raise UsageError(
-            f"--since: no report within {format_duration(options.since)}, "
+            f"--since: no report within {format_duration(seconds)}, "
             f"the latest at {format_time(result.last_step)}: choose a longer time, or omit it"
         )

@@ -14,7 +14,9 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.cli.check_catalogue import STDIN, load_catalogue
-from nodeguard.cli.options import add_checks, add_output
+from nodeguard.cli.commands.backtest import replay, replay_text
+from nodeguard.cli.options import add_checks, add_output, load_policy
+from nodeguard.cli.render.backtest_json import BacktestOutput, as_output
 from nodeguard.cli.render.policy import enforced_checks, policy_view
 from nodeguard.cli.render.terminal import PLAIN, format_view
 from nodeguard.cli.streams import as_document, print_output, to_json
@@ -51,7 +53,7 @@ class PolicyOutput(Struct, frozen=True):
     """Output of nodeguard policy check -o json.
 
     policy: with the keys of the file; times in seconds, shares from 0 to 1. enforced: checks that set a mark,
-    by mark. nodes: only with --nodes.
+    by mark. nodes: only with --nodes. against: only with --against, as of nodeguard backtest -o json.
     """
 
     version: Literal[1]
@@ -60,6 +62,7 @@ class PolicyOutput(Struct, frozen=True):
     enforced: dict[Mark, list[str]]
     warnings: list[WarningOutput]
     nodes: NodesOutput | None
+    against: BacktestOutput | None
 
 
 def run(options: Namespace) -> int:
@@ -85,6 +88,7 @@ def build_parser() -> ArgumentParser:
         examples=(
             "nodeguard policy example > policy.yaml",
             "nodeguard policy check policy.yaml",
+            "nodeguard policy check next.yaml --current policy.yaml --against history.sqlite",
         ),
     )
     verbs = parser.add_subparsers(dest="verb", metavar="check | schema | example", required=True)
@@ -108,6 +112,20 @@ def build_parser() -> ArgumentParser:
         type=whole_number(1, 1_000_000),
         help="show budgets as nodes of a fleet of N nodes",
     )
+    check.add_argument(
+        "--against",
+        metavar="HISTORY",
+        action="append",
+        default=[],
+        help="also show what it would have marked in this history or recording, as nodeguard backtest does "
+        "(repeatable)",
+    )
+    check.add_argument(
+        "--current",
+        metavar="FILE",
+        default="",
+        help="with --against: the policy in use, to show the difference",
+    )
     add_output(check, "text", "json", "yaml")
     for name, about in (
         ("schema", "print the JSON Schema of the file, for editors"),
@@ -122,7 +140,9 @@ def _check(options: Namespace) -> int:
     from nodeguard.aggregator.policy.policy_file import policy_errors, read_policy  # noqa: PLC0415 - needs YAML
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
-    catalogue, _ = load_catalogue(options.checks)
+    if options.current and not options.against:
+        raise UsageError("--current is for --against only: add --against, or remove --current")
+    catalogue, signals = load_catalogue(options.checks)
     checks = {check.id: check.health for check in catalogue.checks}
     with TemporaryDirectory(prefix="nodeguard-") if options.file == STDIN else nullcontext("") as scratch:
         path = Path(scratch, "policy.yaml") if scratch else Path(options.file)
@@ -142,6 +162,10 @@ def _check(options: Namespace) -> int:
         if unmatched := [str(warning) for warning in warnings if warning.path in places]:
             text = "\n".join(unmatched)
             raise UsageError(text.replace(str(path), name))
+    files, policies = [name], [policy]
+    if options.current:
+        files, policies = [options.current, name], [load_policy(options.current, catalogue), policy]
+    result = replay(options.against, policies, catalogue, signals) if options.against else None
     output = PolicyOutput(
         version=1,
         file=options.file,
@@ -152,9 +176,12 @@ def _check(options: Namespace) -> int:
             for warning in warnings
         ],
         nodes=nodes_output(policy, options.nodes),
+        against=as_output(files, result) if result is not None else None,
     )
-    view = policy_view(name, policy, checks, warnings, options.nodes)
-    print_output(as_document(output, options.output) or format_view(view, PLAIN))
+    text = format_view(policy_view(name, policy, checks, warnings, options.nodes), PLAIN)
+    if result is not None:
+        text += f"\n\n{replay_text(files, policies, result)}"
+    print_output(as_document(output, options.output) or text)
     return WARNING if warnings and options.fail_on == "warning" else OK
 
 

@@ -282,3 +282,23 @@ def test_an_invalid_policy_has_the_error_of_policy_check(site: Site) -> None:
         "nodeguard policy: "
     )
     assert site.refused(path, policy=("free.yaml",) * 3) == ("3 policies: expected one, or two to compare")
+
+
+def test_policy_check_against_a_history_prints_the_backtest(site: Site) -> None:
+    path = site.history(month(), alive=20_000.0)
+    site.policy("valid.yaml", f"version: 1\n{TIGHT}")
+    _, backtest, _ = site.printed(path, policy=("valid.yaml",))
+    assert main(["policy", "check", "valid.yaml", "--against", path]) == 1
+    printed = site.capsys.readouterr().out
+    assert printed.startswith("valid.yaml - ")
+    assert printed.endswith(f"\n\n{backtest}")
+    _, compared, _ = site.printed(path, policy=("free.yaml", "valid.yaml"))
+    words = ["policy", "check", "valid.yaml", "--current", "free.yaml", "--against", path]
+    assert main(words) == 1
+    assert site.capsys.readouterr().out.endswith(f"\n\n{compared}")
+    view = site.json(path, policy=("free.yaml", "valid.yaml"))
+    assert main([*words, "-o", "json"]) == 1
+    assert json.loads(site.capsys.readouterr().out)["against"] == view
+    assert main(words[:-2]) == 3
+    remedy = "--current is for --against only: add --against, or remove --current"
+    assert remedy in site.capsys.readouterr().err
