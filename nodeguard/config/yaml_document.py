@@ -30,10 +30,12 @@ DEPTH_LIMIT = 20
 Schema = TypeVar("Schema")
 
 _QUOTE = "write the value out, in quotes where it begins with *, & or !"
+_SPACES = "indent with spaces, not with tabs"
 _CONSTANTS = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
+_TAB_INDENT = re.compile(rb" *\t")
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9]\d{0,18})|0x[0-9a-fA-F]{1,16}", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?", re.ASCII)
 
@@ -140,9 +142,13 @@ def parse_yaml(data: bytes, file: str) -> YamlDocument:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        is_reference = (getattr(error, "context", None) or "").endswith(("alias", "anchor"))
-        remedy = _QUOTE if is_reference else "correct the YAML"
         line = mark.line + 1 if mark else 0
+        if (getattr(error, "context", None) or "").endswith(("alias", "anchor")):
+            remedy = _QUOTE
+        elif mark and _TAB_INDENT.match(data.split(b"\n")[mark.line]):
+            remedy = _SPACES
+        else:
+            remedy = "correct the YAML"
         raise ConfigError(file, line, "", f"is not valid YAML: {problem}", remedy) from None
 
 
