@@ -106,7 +106,7 @@ class Recording:
         file = os.path.join(directory, "bundle.yaml")
         missing = BundleError(file, "", "is missing", "name the directory of a recording, or write this file")
         # Before all else: an error about another file has the remedy to remove it, here of another program.
-        if os.path.isdir(directory) and not os.path.lexists(file):
+        if os.path.isdir(directory) and _is_missing(file):
             raise missing
         base = scan_layer(directory, base=True, room=MAX_FILES, exclude=exclude, read_file=read_file)
         data = base.read("bundle.yaml")
@@ -168,6 +168,15 @@ class Recording:
 
     def _between(self, since: float, until: float) -> tuple[_State, ...]:
         return self._states[bisect_right(self._seconds, since) : bisect_right(self._seconds, until)]
+
+
+def _is_missing(file: str) -> bool:
+    """Return whether a path does not exist: of a directory that may not be searched, nothing is known."""
+    try:
+        os.lstat(file)
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
 
 
 def _frame_manifest(layer: Layer) -> FrameManifest:

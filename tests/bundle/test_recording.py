@@ -279,6 +279,21 @@ def test_a_directory_without_bundle_yaml_is_no_bundle(tmp_path: Path) -> None:
         Recording.open(str(tmp_path / "nowhere"))
 
 
+@pytest.mark.root
+def test_a_directory_that_may_not_be_read_is_not_called_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "private").mkdir(mode=0o700)
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)  # the directories above it are private, too
+    os.seteuid(65534)
+    try:
+        with pytest.raises(BundleError, match=r"cannot be read \(Permission denied\): make it readable"):
+            Recording.open("private")
+    finally:
+        os.seteuid(0)
+
+
 def test_the_limit_on_files_is_one_for_base_and_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
