@@ -40,6 +40,12 @@ async def remove_marks(kubeconfig: str = "", context: str = "") -> ActionResult:
         finally:
             await api.close()
     except (ApiError, MarkRemovalError) as error:
+        if isinstance(error, ApiError) and error.status == 404:  # only the Lease is in a namespace
+            raise RemovalFailedError(
+                f"marks may be left: there is no namespace {namespace} for the Lease that stops the "
+                "aggregators: name theirs, kubectl nodeguard -n NAMESPACE unmark …; or kubectl create "
+                f"namespace {namespace}, and run this again"
+            ) from None
         raise RemovalFailedError(f"marks may be left: {error}") from None
     except asyncio.CancelledError:
         raise RemovalFailedError("marks may be left: the command was stopped; run it again") from None

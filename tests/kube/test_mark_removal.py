@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
+from nodeguard.aggregator.mark_removal import RemovalFailedError, remove_marks
 from nodeguard.kube import watch
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.lease import LEASE_SECONDS, MAX_DURATION, Lease
@@ -250,3 +251,13 @@ async def test_sigterm_releases_the_lease(near_api: ApiClient, api_server: Clust
     _, errors = await asyncio.to_thread(process.communicate)
     assert "marks may be left: the command was stopped" in errors
     assert (process.returncode, holder(api_server, LEASE_NAME)) == (3, "")
+
+
+async def test_without_the_namespace_of_the_lease_it_names_what_to_do(
+    api_server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_NAMESPACE", "gone")
+    with pytest.raises(
+        RemovalFailedError, match=r"no namespace gone .* kubectl create namespace gone, and run"
+    ):
+        await remove_marks(str(api_server.kubeconfig))
