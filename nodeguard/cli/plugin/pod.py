@@ -78,11 +78,11 @@ async def find_pod(namespace: str, client: ApiClient) -> str:
 
 
 async def _why_no_lease(client: ApiClient, namespace: str) -> str:
-    """Return the error for a namespace without the Lease, which the first aggregator creates. Raises ApiError."""
+    """Return the error for a namespace without the Lease that aggregators create. Raises ApiError."""
     if await _exists(client, f"/apis/apps/v1/namespaces/{namespace}/deployments/{_NAME}"):
         return (
-            f"no aggregator has started yet in the namespace {namespace}: its pods have the reason, kubectl describe "
-            f"pods -n {namespace} -l app.kubernetes.io/name={_NAME}"
+            f"no aggregator has started yet in the namespace {namespace}: its pods have the reason, "
+            f"kubectl describe pods -n {namespace} -l app.kubernetes.io/name={_NAME}"
         )
     return (
         f"there is no aggregator in the namespace {namespace}: name its namespace with -n before the "

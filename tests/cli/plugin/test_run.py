@@ -171,7 +171,7 @@ def test_a_namespace_without_an_aggregator_is_named() -> None:
 
 
 def test_an_aggregator_that_has_not_started_yet_is_not_called_missing() -> None:
-    with pytest.raises(UsageError, match="no aggregator has started yet .* kubectl describe pods -n gpu -l"):
+    with pytest.raises(UsageError, match=r"no aggregator has started yet .* kubectl describe pods -n gpu -l"):
         found(Server(None, ("nodeguard-aggregator",)))
 
 
