@@ -273,7 +273,7 @@ INVALID = {
     "nodeLocations: [{node: a, rak: r1}]\n": "rak: is not known here: use one of file, node, fabric, nvlink, rack, power, zone; did you mean rack?",
     "nodeLocations: [{node: a, rack: r1}, {node: a, power: f, rack: r2}]\n": "rack: 'a' has one already, on line 1 of policy.yaml: keep one of them",
     "silences: [{node: *, check: a}]\n": "is not valid YAML: did not find expected alphabetic or numeric character: write the value out, in quotes where it begins with *, & or !",
-    "budget:\n\tfleet: 5%\n": "is not valid YAML: found a tab character that violates indentation: indent with spaces, not with tabs",
+    "\tpause: true\n": "is not valid YAML: found character that cannot start any token: indent with spaces, not with tabs",
     "silences:\n- node: *-7\n": "node: has an anchor, alias or tag: write the value out, in quotes where it begins with *, & or !",
     "markWith: {taint: 1}\n": "taint: 1 does not fit: write true or false",
     "injection: {allowed: maybe}\n": "allowed: 'maybe' does not fit: write true or false",
