@@ -153,12 +153,16 @@ class CheckFirings:
         return max(daily_onsets / _DAY, rate)
 
     def unexplained(
-        self, explained: Set[str], many: Callable[[Collection[str]], int], before: PriorRate, now: float
+        self,
+        explained: Set[str],
+        are_independent: Callable[[Collection[str], int], bool],
+        before: PriorRate,
+        now: float,
     ) -> Iterator[UnexplainedFirings]:
         """Yield, for each window, the nodes on which it fires more often than by chance and without an
         explanation. A fault that the kernel log confirms is no false alarm.
 
-        many: returns how many independent nodes some nodes count as.
+        are_independent: returns whether some nodes count as at least so many independent ones.
         """
         excluded = self.kernel_confirmed.union(explained)
         unexplained = {uid: at for uid, at in self.latest.items() if uid not in excluded}
@@ -177,5 +181,5 @@ class CheckFirings:
             if len(nodes) < self.rule.suppression.min_nodes:
                 continue
             limit = self.limit(window, before, now)
-            if len(nodes) >= limit and many(nodes) >= limit:
+            if len(nodes) >= limit and are_independent(nodes, limit):
                 yield UnexplainedFirings(window, limit, nodes)

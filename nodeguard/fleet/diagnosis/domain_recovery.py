@@ -51,9 +51,9 @@ class DomainRecovery:
         last_shown = self._last_shown.setdefault(domain, {})
         votes = self._votes.latest_votes(domain, degraded.fault_classes)
         nodes = {*self._evidence.members.nodes(domain), *degraded.moved}
-        shown = self._evidence.shown_faults(nodes, degraded, self._votes, now)
-        for uid, at in [*votes.items(), *((uid, fault.last) for uid, fault in shown.items())]:
-            last_shown[uid] = max(at, last_shown.get(uid, at))
+        faults = self._evidence.shown_faults(nodes, degraded, self._votes, now)
+        for shown in (votes, {uid: fault.last for uid, fault in faults.items()}):
+            last_shown |= {uid: at for uid, at in shown.items() if at > last_shown.get(uid, -inf)}
         size = max(degraded.size, self._votes.members.size(domain))
         shares = [self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes]
         least = min((fewest_nodes(share, size) for share in shares), default=len(last_shown) + 1)

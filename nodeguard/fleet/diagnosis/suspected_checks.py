@@ -84,7 +84,7 @@ def _unexplained(
         is_clear = any(candidate.share >= rule.weak_evidence.share for candidate in candidates)
         has_others = len(affected) <= MAX_FLEET_SHARE * len(members)
         causes = affected if is_clear and has_others else set()
-        for unexplained in firings.unexplained(explained, len, before, now):
+        for unexplained in firings.unexplained(explained, lambda *_: True, before, now):
             if not have_one_cause(unexplained, [causes], explained):
                 return unexplained
     # One version is most of a fleet: its nodes are independent.
@@ -94,13 +94,13 @@ def _unexplained(
         for topology in class_votes.location_topologies
     }
     share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
-    count = partial(_independent_nodes, topologies=topologies, share=share, members=members)
+    are_independent = partial(_are_independent, topologies=topologies, share=share, members=members)
     excluded = affected.union(explained)
     largest = MAX_FLEET_SHARE * (len(members) - len(excluded))
-    for unexplained in firings.unexplained(excluded, count, before, now):
+    for unexplained in firings.unexplained(excluded, are_independent, before, now):
         parents = _largest_parents(unexplained.nodes, topologies, largest, members)
         # Without a parent: all may be misplaced nodes of domains that are excluded.
-        if not have_one_cause(unexplained, (frozenset[str](), *parents), excluded):
+        if not have_one_cause(unexplained, chain([frozenset[str]()], parents), excluded):
             return unexplained
     return None
 
@@ -118,17 +118,22 @@ def are_everywhere(candidates: Collection[Candidate], members: DomainMembers) ->
     return len(set[str]().union(*locations)) > MAX_FLEET_SHARE * len(members)
 
 
-def _independent_nodes(
-    uids: Collection[str], topologies: Set[str], share: float, members: DomainMembers
-) -> int:
-    """Return how many independent nodes some count as: few of any leaf in which the check votes. share: of
-    the nodes of a leaf that count.
+def _are_independent(
+    uids: Iterable[str], least: int, topologies: Set[str], share: float, members: DomainMembers
+) -> bool:
+    """Return whether some nodes count as at least so many independent ones: few of any leaf in which the
+    check votes. share: of the nodes of a leaf that count.
     """
     counts: Counter[str] = Counter()
+    independent = 0
     for uid in uids:
         leaves = (path for path in members.paths(uid) if not members.children(path))
-        counts[next((path for path in leaves if members.topology_of(path) in topologies), uid)] += 1
-    return sum(min(count, max(_OF_ONE, int(share * members.size(leaf)))) for leaf, count in counts.items())
+        leaf = next((path for path in leaves if members.topology_of(path) in topologies), uid)
+        counts[leaf] += 1
+        independent += counts[leaf] <= max(_OF_ONE, int(share * members.size(leaf)))
+        if independent >= least:
+            return True
+    return False
 
 
 def _largest_parents(
@@ -140,7 +145,7 @@ def _largest_parents(
     """
     counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for path, count in Counter(chain.from_iterable(map(members.paths, uids))).items():
-        if members.topology_of(path) in topologies and members.children(path):
+        if members.children(path) and members.topology_of(path) in topologies:
             counts[members.topology_of(path), path.count("/")][path] = count
     for level in counts.values():
         group: Set[str] = frozenset()

@@ -303,8 +303,8 @@ class VoteIndex:
         """Return the latest votes in a domain for some fault classes, by uid, as far as is remembered."""
         latest: dict[str, float] = {}
         for fault_class in fault_classes:
-            for uid, at in self.votes_by_class[fault_class].latest_votes(domain).items():
-                latest[uid] = max(at, latest.get(uid, at))
+            votes = self.votes_by_class[fault_class].latest_votes(domain)
+            latest |= {uid: at for uid, at in votes.items() if at > latest.get(uid, -inf)}
         return latest
 
     def affected_domains(self, now: float) -> dict[str, int]:
