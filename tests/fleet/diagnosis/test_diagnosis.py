@@ -200,6 +200,18 @@ def test_a_domain_recovers_when_its_nodes_show_no_fault() -> None:
     assert fleet.degraded == []
 
 
+def test_a_diagnosis_that_lasted_for_days_still_counts_those_before_it() -> None:
+    fleet = Voters()
+    for lasts in (60.0, 3 * 86_400.0, 60.0):
+        fleet.show(fleet.leaf(1, 3))
+        fleet.after(lasts)
+        times = fleet.diagnosis.degraded_domains["fabric/p1/l3"].times
+        fleet.over(fleet.leaf(1, 3))
+        fleet.after(2.0 * 3_600.0)
+        assert fleet.degraded == []
+    assert times == 3
+
+
 def test_nodes_that_may_not_vote_do_not_count() -> None:
     fleet = Voters()
     for uid in fleet.leaf(1, 3, 14):
