@@ -12,7 +12,6 @@ from math import inf
 from operator import attrgetter
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.node_evidence import JobStart, NodeEvidence
 from nodeguard.fleet.diagnosis.results import BadJobStart, DegradedDomain
@@ -75,8 +74,8 @@ class JobStarts:
         self._of_leaves: defaultdict[str, dict[str, float]] = defaultdict(dict)
         # The explained starts, by job, and by leaf if it was only one.
         self._past: dict[str, list[JobStart]] = {}
-        # Starts of an earlier aggregator: votes from the first to the last of theirs belong to them.
-        self._recorded: list[BadJobStart] = []
+        # Starts of an earlier aggregator, by job: votes from the first to the last of theirs belong to them.
+        self._recorded: dict[str, BadJobStart] = {}
         self._cleared: dict[str, float] = {}  # when operators cleared a job
         self.bad_starts: Mapping[str, BadJobStart] = {}
 
@@ -87,28 +86,17 @@ class JobStarts:
 
     def open(self, start: BadJobStart) -> None:
         """Record a bad start from before this start of the aggregator, without its voters."""
-        self._record(start)
+        self._recorded[start.job] = start
         self._starts.setdefault(start.job, start)
         self.bad_starts = {**self.bad_starts, start.job: self._starts[start.job]}
 
     def end(self, start: BadJobStart, at: float) -> None:
         """Record that the incident of a bad start ended: its votes still count for no domain."""
         if not start.voters:
-            self._record(start)
+            self._recorded[start.job] = start
         self._cleared[start.job] = max(at, self._cleared.get(start.job, at))
         self._starts.pop(start.job, None)
         self.bad_starts = {job: other for job, other in self.bad_starts.items() if job != start.job}
-
-    def _record(self, start: BadJobStart) -> None:
-        """Record a bad start, merged with an earlier record of it."""
-        for other in self._recorded:
-            if other.job == start.job and (
-                other.began - _TOLERANCE <= start.last and start.began <= other.last + _TOLERANCE
-            ):
-                self._recorded.remove(other)
-                start = replace(start, began=min(start.began, other.began), last=max(start.last, other.last))
-                break
-        self._recorded.append(start)
 
     def explained(self, fault_class: str) -> Iterable[str]:
         """Return the nodes with votes for a fault class that the start of a job explains."""
@@ -262,7 +250,7 @@ class JobStarts:
         """Yield the starts that may explain votes of a node, with the first and last time of such votes."""
         for start in self._evidence.job_starts(uid):
             yield start, start.at - _BEFORE, start.at + _AFTER
-        for recorded in self._recorded:
+        for recorded in self._recorded.values():
             start = JobStart(recorded.job, recorded.began)
             yield start, recorded.began - _TOLERANCE, recorded.last + _TOLERANCE
 
@@ -290,7 +278,7 @@ class JobStarts:
             self._past[cause] = [start for start in starts if start.at > gone]
             if not self._past[cause]:
                 del self._past[cause]
-        self._recorded = [start for start in self._recorded if start.last > gone]
+        self._recorded = {job: start for job, start in self._recorded.items() if start.last > gone}
         self._cleared = {job: at for job, at in self._cleared.items() if at > gone}
         for name, votes in self._of_leaves.items():
             self._of_leaves[name] = {uid: at for uid, at in votes.items() if at > gone}
