@@ -100,10 +100,6 @@ class Diagnosis:
         """Return whether a check may vote in one of some fault classes, as far as a report names it."""
         return not self.voting.classes_of(check).keys().isdisjoint(fault_classes)
 
-    def are_related(self, check: str, other: str) -> bool:
-        """Return whether two checks may vote in one fault class."""
-        return self.has_fault_class(check, self.voting.classes_of(other))
-
     def set_rule(self, rule: DiagnosisPolicy) -> None:
         """Set another rule: the latest onsets vote by it. Degraded domains and suppressed checks stay."""
         self.rule = self._recurrence.rule = rule

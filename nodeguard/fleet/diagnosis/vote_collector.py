@@ -164,8 +164,9 @@ class VoteCollector:
         """Return a function that returns whether a check on a node may hide another. A suppressed one does
         not: the false alarm may go on in the other.
         """
+        classes_of, suppression = self.diagnosis.voting.classes_of, self.diagnosis.checks.suppression
         return lambda worse, check: (
-            self.diagnosis.are_related(worse, check) and self.diagnosis.checks.suppression(worse, uid) is None
+            not classes_of(worse).keys().isdisjoint(classes_of(check)) and suppression(worse, uid) is None
         )
 
     def _record_kernel_confirmations(self, uid: str, report: LatestReport) -> None:
