@@ -121,8 +121,8 @@ class JobStarts:
         for name, votes in self._votes.votes_by_class.items():
             if not votes.vote_class.job_start_checks:
                 continue
-            faulty_since = self._faulty_since(degraded, name)
-            explained = {vote.uid: vote for vote in self._explained_votes(votes, faulty_since, now)}
+            own = [domain for domain in degraded if name in domain.fault_classes]
+            explained = {vote.uid: vote for vote in self._explained_votes(votes, own, now)}
             self._explained[name] = explained
             changed |= votes.explain_by_jobs({uid: vote.at for uid, vote in explained.items()})
             for job, job_votes in _by_job(explained.values()).items():
@@ -165,19 +165,15 @@ class JobStarts:
             voters=tuple(sorted(vote.uid for vote in latest)),
         )
 
-    def _faulty_since(self, degraded: Iterable[DegradedDomain], fault_class: str) -> dict[str, float]:
-        """Return the first vote of the degraded domain of each node with one, by uid."""
-        since: dict[str, float] = {}
-        for domain in degraded:
-            if fault_class in domain.fault_classes:
-                for uid in self._votes.members.nodes(domain.domain):
-                    since[uid] = min(domain.began, since.get(uid, inf))
-        return since
+    def _faulty_since(self, uid: str, degraded: Iterable[DegradedDomain]) -> float:
+        """Return the first vote of those degraded domains that have a node; infinity for none."""
+        members = self._votes.members
+        return min((domain.began for domain in degraded if uid in members.nodes(domain.domain)), default=inf)
 
     def _explained_votes(
-        self, votes: FaultVotes, faulty_since: Mapping[str, float], now: float
+        self, votes: FaultVotes, degraded: Collection[DegradedDomain], now: float
     ) -> Iterator[_JobVote]:
-        """Yield the votes of a class that belong to a bad start. faulty_since: see `_faulty_since`."""
+        """Yield the votes of a class that belong to a bad start. degraded: domains, for the class."""
         current = votes.current_voters(now)
         before = self._explained[votes.vote_class.name]
         # A vote belongs to its job until the node votes again, also if it was withdrawn or is too old to
@@ -192,7 +188,7 @@ class JobStarts:
             for vote in self._new_votes(votes, current)
             if vote.uid not in possible
             and of_leaves.get(vote.uid) != vote.at
-            and faulty_since.get(vote.uid, inf) >= vote.start - _BEFORE
+            and self._faulty_since(vote.uid, degraded) >= vote.start - _BEFORE
         }
         others_before = self._others[votes.vote_class.name]
         others = {
