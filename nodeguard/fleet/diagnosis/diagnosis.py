@@ -105,7 +105,10 @@ class Diagnosis:
         self.rule = self._recurrence.rule = rule
         self.voting.set_rule(rule)
         self.domains.use_present_classes()
-        for at, uid, check in self.voting.onsets():
+        firings = self.voting.firings.items()
+        for at, uid, check in sorted(
+            (at, uid, check) for check, own in firings for uid, at in own.latest.items()
+        ):
             if self.checks.suppression(check, uid) is None:
                 self.voting.vote(uid, check, self.voting.topologies_of(check), at)
         self._candidates.choose_again()

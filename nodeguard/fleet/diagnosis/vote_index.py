@@ -66,12 +66,6 @@ class VoteIndex:
             firings.rule = rule
         self.changed_checks.update(self.firings)
 
-    def onsets(self) -> list[tuple[float, str, str]]:
-        """Return the latest onsets of all checks in the order of time: the time, the node and the check."""
-        return sorted(
-            (at, uid, check) for check, own in self.firings.items() for uid, at in own.latest.items()
-        )
-
     def begin(self, now: float) -> None:
         """Begin the evaluation at a time, unless it began before."""
         self.began = min(self.began, now)
