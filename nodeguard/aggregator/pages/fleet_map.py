@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from nodeguard.aggregator.pages.html import EMPTY, Html, domain_path, element, join, link, node_path
@@ -19,6 +20,10 @@ _CELLS_OF_GROUP = 24
 _CELLS = 240
 _HEALTHY = 300
 _NOTES = 120
+
+# Links of the groups that are open: about eight lines of a wide screen, so that the map of a fleet with many
+# faults leaves the first screen to the decisions.
+_OPEN_LINKS = 120
 
 # So few domains of a healthy fleet are shown at once.
 _OPEN = 48
@@ -43,14 +48,15 @@ def map_section(fleet: FleetMap) -> Html:
         )
         for topology in fleet.topologies
     )
-    left, groups = _CELLS, []
+    left, links, groups, folded = _CELLS, 0, list[Html](), list[Html]()
     for group in fleet.groups[:_GROUPS]:
         cells = min(left, _CELLS_OF_GROUP, len(group.faulty))
-        groups.append(_group(group, fleet.topology, cells))
+        links += 1 + len(group.parts) + cells
+        is_open = not groups or links <= _OPEN_LINKS
+        (groups if is_open else folded).append(_group(group, fleet.topology, cells))
         left -= cells
-    rest = len(fleet.groups) - len(groups)
-    if rest:
-        groups.append(element("p", link("/domains", f"and {rest} more with a fault"), class_="more"))
+    rest = len(fleet.groups) - len(groups) - len(folded)
+    more = element("p", link("/domains", f"and {rest} more with a fault"), class_="more") if rest else EMPTY
     return element(
         "section",
         element(
@@ -60,10 +66,22 @@ def map_section(fleet: FleetMap) -> Html:
             _legend() if groups else EMPTY,
         ),
         element("div", join(groups), class_="map") if groups else EMPTY,
+        _folded(fleet.groups[len(groups) :], folded, more) if folded else more,
         _healthy(fleet) if fleet.healthy else EMPTY,
         EMPTY if groups or fleet.healthy else element("p", "There are no nodes."),
         id="map",
     )
+
+
+def _folded(rest: Sequence[MapGroup], groups: Sequence[Html], more: Html) -> Html:
+    """Return the groups beyond the open ones, as one line that opens. rest: all of them; groups: those that
+    are listed; more: link to the others.
+    """
+    domains = count_noun(len(rest), "more domain")
+    nodes = count_noun(sum(len(group.faulty) for group in rest), "node")
+    summary = f"{domains} with {nodes} that are not ok"
+    listed = element("div", join(groups), class_="map")
+    return element("details", element("summary", summary), listed, more, id="faulty")
 
 
 def _legend() -> Html:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from nodeguard.aggregator.pages.capacity import capacity_section
 from nodeguard.aggregator.pages.fleet_map import map_section
 from nodeguard.aggregator.pages.html import (
     EMPTY,
@@ -42,7 +43,7 @@ from nodeguard.fleet_api.text.domain import domain_list_view, domain_state, doma
 from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.fleet_api.text.phrases import count_noun
-from nodeguard.fleet_api.text.status import agents_text, status_view
+from nodeguard.fleet_api.text.status import BUDGETS, TOPOLOGIES, WITHHELD, agents_text, status_view
 from nodeguard.fleet_api.view import Field, Note
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.incident import Incident, IncidentState
@@ -53,6 +54,11 @@ _WORST = 5
 _INCIDENTS = 50
 _INCIDENTS_OF_CHECK = 20
 _NODES = 500
+
+
+# Facts of `nodeguard status` that are elsewhere: as bars, and on the page of domains. The incidents have the
+# reasons of withheld marks, below the line of the nodes that take work though faulty.
+_ELSEWHERE = frozenset({BUDGETS, TOPOLOGIES})
 
 
 class Fleet(NamedTuple):
@@ -80,8 +86,10 @@ def fleet_page(fleet: Fleet, topology: str, changes: Html = EMPTY) -> PageConten
     status = fleet_status(fleet.planner, fleet.service, fleet.now)
     view = status_view(status)
     head, *_ = view.sections
-    urgent = [row for row in head.rows if row.is_urgent]
-    rest = [row for row in head.rows if not row.is_urgent]
+    elsewhere = _ELSEWHERE | ({WITHHELD} if status.capacity.faulty else frozenset[str]())
+    rows = [row for row in head.rows if not (isinstance(row, Field) and row.name in elsewhere)]
+    urgent = [row for row in rows if row.is_urgent]
+    rest = [row for row in rows if not row.is_urgent]
     worst, omitted = worst_incidents(fleet.planner, fleet.service, fleet.now, _WORST)
     agents = status.agents
     if agents.not_reporting > agents.stale:
@@ -99,6 +107,7 @@ def fleet_page(fleet: Fleet, topology: str, changes: Html = EMPTY) -> PageConten
             heading(view.alert, "p"),
             heading(head.heading, "h1"),
             fields(urgent),
+            capacity_section(status),
             class_="head",
         ),
         element(
@@ -112,7 +121,7 @@ def fleet_page(fleet: Fleet, topology: str, changes: Html = EMPTY) -> PageConten
         element(
             "div",
             map_section(fleet_map(fleet.planner, fleet.now, topology)),
-            element("section", element("h2", "Marks, budgets and policy"), fields(rest), id="facts"),
+            element("section", element("h2", "Marks, agents and policy"), fields(rest), id="facts"),
             class_="columns",
         ),
         changes,

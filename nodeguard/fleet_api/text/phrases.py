@@ -151,8 +151,13 @@ def budget_name(budget: BudgetView) -> str:
 
 def budget_text(budget: BudgetView) -> str:
     """Return a budget with its use: `fleet 12 of 375`."""
+    return f"{budget_name(budget)} {budget_use(budget)}"
+
+
+def budget_use(budget: BudgetView) -> str:
+    """Return how much of a budget is used: `12 of 375`."""
     suspect = f" and {count_noun(budget.suspect, 'suspect node')}" if budget.suspect else ""
-    return f"{budget_name(budget)} {number_text(budget.used)} of {number_text(budget.limit)}{suspect}"
+    return f"{number_text(budget.used)} of {number_text(budget.limit)}{suspect}"
 
 
 def number_text(number: float) -> str:

@@ -43,6 +43,9 @@ from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, Subject
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 
+# Names of fields that a page shows in another way.
+BUDGETS, TOPOLOGIES, WITHHELD = "budgets", "topologies", "withheld"
+
 
 def status_view(status: FleetStatus) -> View:
     """Return the view: the headline with the facts, then the worst incidents."""
@@ -157,13 +160,11 @@ def _facts(status: FleetStatus) -> Iterator[Field]:
     marked = [
         _marked(mark, counts) for mark, counts in status.marked.items() if counts.nodes or counts.devices
     ]
-    is_advice = status.replica.leader == STANDALONE and not status.nodes.owned
-    name = "advised" if is_advice else "marked"
-    yield Field(name, "; ".join(marked) or "nothing")
+    yield Field("advised" if is_advice(status) else "marked", "; ".join(marked) or "nothing")
     if status.withheld.marks:
         reasons = reasons_text(status.reasons, status.other_reasons)
         marks = f"{count_noun(status.withheld.marks, 'mark')} of {count_noun(status.withheld.nodes, 'node')}"
-        yield Field("withheld", f"{marks}: {reasons}", is_urgent=True)
+        yield Field(WITHHELD, f"{marks}: {reasons}", is_urgent=True)
     if status.pending.marks:
         marks = f"{count_noun(status.pending.marks, 'mark')} of {count_noun(status.pending.nodes, 'node')}"
         first = "" if status.pending.marks == 1 else "the first has "
@@ -175,7 +176,7 @@ def _facts(status: FleetStatus) -> Iterator[Field]:
     if status.would_mark.marks and not status.policy.observe_only:
         yield Field("dry run", f"{dry_run_text(status.dry_run)}; the checks are not enforced", is_urgent=True)
     if status.topologies:
-        yield Field("topologies", "; ".join(map(topology_text, status.topologies)))
+        yield Field(TOPOLOGIES, "; ".join(map(topology_text, status.topologies)))
     if status.domains:
         names = ", ".join(domain.domain for domain in status.degraded_domains)
         rest = sum(status.domains.values()) - len(status.degraded_domains)
@@ -184,13 +185,18 @@ def _facts(status: FleetStatus) -> Iterator[Field]:
     if status.repeat_offenders:
         yield Field("replace", repeat_offenders_text(status), name_style="warning")
     more = f" and {status.budgets_omitted} more that are half used" if status.budgets_omitted else ""
-    yield Field("budgets", ", ".join(map(budget_text, status.budgets)) + more or "none: there are no nodes")
+    yield Field(BUDGETS, ", ".join(map(budget_text, status.budgets)) + more or "none: there are no nodes")
     states = [f"{count} {state.phrase}" for state, count in status.incidents.items() if count]
     yield Field("incidents", ", ".join(states) or "none")
     if status.incidents_omitted.incidents:
         yield Field("omitted", _omitted(status.incidents_omitted), name_style="warning")
     yield Field("policy", f"{_mode(status.policy)}; {status.policy.file or 'built-in'}")
     yield Field("leader", _leader(status))
+
+
+def is_advice(status: FleetStatus) -> bool:
+    """Return whether marks are advice, as without a cluster."""
+    return status.replica.leader == STANDALONE and not status.nodes.owned
 
 
 def agents_text(agents: AgentCounts) -> str:

@@ -136,9 +136,44 @@ def test_the_line_of_faulty_nodes_that_take_work_links_to_them() -> None:
     assert "Work: all 305 working 1 faulty 14 marked" in text(listed)
 
 
-def test_what_is_withheld_and_why_is_right_below_the_headline() -> None:
-    head = text(fleet_page(faulty(), "")).partition("Worst incidents")[0]
-    assert "withheld 1 mark of 1 node: hold on the node: alice debugs NCCL, until Friday" in head
+def test_each_reason_of_a_withheld_mark_is_on_the_page_once() -> None:
+    """The incidents have it: the field of `nodeguard status` would repeat it."""
+    shown = text(fleet_page(faulty(), ""))
+    assert shown.count("alice debugs NCCL, until Friday") == 1
+    assert "1 mark of 1 node" not in shown
+
+
+def test_the_capacity_is_a_bar_with_links_to_the_nodes_of_each_part() -> None:
+    page = fleet_page(faulty(), "")
+    head = text(page).partition("Worst incidents")[0]
+    assert "305 working 1 faulty in service 14 marked by nodeguard 0 cordoned by others Budgets" in head
+    assert {"/nodes?work=working", "/nodes?work=faulty", "/nodes?work=marked"} <= links(page)
+    assert "/nodes?work=cordoned" not in links(page)
+    bar, *budgets = svg_bars(page)
+    assert [name for name, _ in bar] == ["work working", "work faulty", "work marked"]
+    assert 999.0 <= sum(width for _, width in bar) <= 1001.0
+    # One node of 320 is visible.
+    assert bar[1][1] >= 5.0
+    assert "fleet 6 of 16" in head
+    assert budgets[0] == [("ok", 375.0)]
+    assert budgets[1] == [("warning", 500.0)]
+
+
+def svg_bars(page: PageContent) -> list[list[tuple[str, float]]]:
+    """Return the parts of each bar: class and width, of 1000."""
+    bars: list[list[tuple[str, float]]] = []
+    for tag, attributes in parsed(page).elements:
+        if tag == "svg":
+            bars.append([])
+        elif tag == "rect":
+            bars[-1].append((attributes["class"] or "", float(attributes["width"] or 0)))
+    return bars
+
+
+def test_the_map_of_a_fleet_with_many_faults_is_folded() -> None:
+    page = fleet_page(inputs(large_fleet(400)), "")
+    assert "104 more domains with 348 nodes that are not ok" in text(page)
+    assert any(tag == "details" and attributes["id"] == "faulty" for tag, attributes in parsed(page).elements)
 
 
 def test_an_empty_fleet_has_a_page() -> None:
@@ -385,11 +420,12 @@ def test_no_text_from_outside_becomes_html(page: str) -> None:
     }
     shown = parsed(views[page]())
     assert {tag for tag, _ in shown.elements} <= {
-        "a", "b", "code", "dd", "details", "div", "dl", "dt", "h1", "h2", "h3", "i", "li", "nav", "p", "section", "small",
-        "span", "summary", "table", "tbody", "td", "th", "thead", "time", "tr", "ul",
+        "a", "b", "code", "dd", "details", "div", "dl", "dt", "h1", "h2", "h3", "i", "li", "nav", "p", "rect", "section",
+        "small", "span", "summary", "svg", "table", "tbody", "td", "th", "thead", "time", "tr", "ul",
     }  # fmt: skip
     assert {name for _, attributes in shown.elements for name in attributes} <= {
-        "aria-current", "aria-hidden", "aria-label", "class", "data-name", "datetime", "href", "id", "open", "scope", "title",
+        "aria-current", "aria-hidden", "aria-label", "class", "data-name", "datetime", "height", "href", "id", "open",
+        "preserveaspectratio", "scope", "title", "viewbox", "width", "x", "y",
     }  # fmt: skip
     # The attack is on the page, as text.
     assert page == "domains" or any("<script>" in word for word in [*shown.words, str(shown.elements)])

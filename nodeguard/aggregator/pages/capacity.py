@@ -1,0 +1,77 @@
+"""The capacity of the fleet and its budgets as HTML: numbers with a bar for each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nodeguard.aggregator.pages.html import EMPTY, Html, element, join, link, nodes_path
+from nodeguard.fleet_api.schema.status import BudgetView, FleetStatus, WorkState
+from nodeguard.fleet_api.text.phrases import budget_name, budget_use
+from nodeguard.fleet_api.text.status import is_advice
+
+# The width of a bar, and that of the narrowest visible part, in its own units.
+_WIDTH, _NARROWEST = 1000.0, 6.0
+
+# In the order of the bar.
+_LABELS = {
+    WorkState.WORKING: "working",
+    WorkState.FAULTY: "faulty in service",
+    WorkState.MARKED: "marked by nodeguard",
+    WorkState.CORDONED: "cordoned by others",
+    WorkState.NOT_READY: "not ready",
+}
+
+
+def capacity_section(status: FleetStatus) -> Html:
+    """Return the nodes by whether they take work, as a bar and as links to them, and the budgets as bars;
+    empty for no nodes.
+    """
+    counts = {state: status.capacity.nodes.get(state, 0) for state in _LABELS}
+    total = sum(counts.values())
+    if not total:
+        return EMPTY
+    labels = _LABELS | ({WorkState.MARKED: "advised by nodeguard"} if is_advice(status) else {})
+    shown = [state for state in _LABELS if counts[state] or state != WorkState.NOT_READY]
+    items = (_item(state, counts[state], labels[state]) for state in shown)
+    parts = [(f"work {state}", counts[state] / total) for state in shown]
+    budgets = [_budget(budget) for budget in status.budgets]
+    if status.budgets_omitted:
+        more = f"and {status.budgets_omitted} more half used: nodeguard get budgets"
+        budgets.append(element("li", more, class_="dim"))
+    return element(
+        "div",
+        _bar(parts),
+        element("ul", *items, aria_label="Nodes"),
+        element("ul", element("li", "Budgets", class_="dim"), *budgets, class_="budgets"),
+        class_="capacity",
+    )
+
+
+def _item(state: WorkState, count: int, label: str) -> Html:
+    text = f"{count} {label}"
+    swatch = element("i", class_=f"work {state}", aria_hidden="true")
+    return element("li", swatch, " ", link(nodes_path(state), text) if count else text)
+
+
+def _budget(budget: BudgetView) -> Html:
+    share = min(1.0, budget.used / budget.limit) if budget.limit else 1.0
+    style = "fatal" if share >= 1.0 else "warning" if share >= 0.5 else "ok"
+    return element("li", budget_name(budget), " ", _bar([(style, share)]), " ", budget_use(budget))
+
+
+def _bar(parts: Sequence[tuple[str, float]]) -> Html:
+    """Return a bar. parts: the class and the share of each; a part that is not 0 is visible. The text beside
+    it has the numbers.
+    """
+    widths = [max(_NARROWEST, share * _WIDTH) if share else 0.0 for _, share in parts]
+    scale = min(1.0, _WIDTH / (sum(widths) or _WIDTH))
+    rectangles, left = [], 0.0
+    for (style, _), width in zip(parts, widths, strict=True):
+        if width:
+            rectangle = {"x": f"{left:.1f}", "y": "0", "width": f"{width * scale:.1f}", "height": "1"}
+            rectangles.append(element("rect", class_=style, **rectangle))
+        left += width * scale
+    return element(
+        "svg", join(rectangles), viewBox=f"0 0 {_WIDTH:g} 1", preserveAspectRatio="none", class_="bar",
+        aria_hidden="true",
+    )  # fmt: skip
