@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
+import random
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
-from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.diagnosis import RecoveryPolicy
 from nodeguard.model.finding import Action, Health
@@ -20,8 +21,8 @@ from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import GracePeriods, Policy, TopologyLabels
 from nodeguard.wire.report import Inventory, ReportedEvidence, ReportedFinding
 from tests.fleet.cluster_planner import ClusterPlan, ClusterPlanner
+from tests.fleet.histories import ALL_PROVEN, SIZE, FleetHistory, findings, numbers, policies
 from tests.fleet.scene import CHECKS, WIDE, Fleet, finding, in_order
-from tests.fleet.test_invariants import ALL_PROVEN, SIZE, Life, findings, numbers, policies
 from tests.policies import diagnosis_policy
 
 PORT = "port/mlx5_0/1"
@@ -109,8 +110,8 @@ def incidents(planner: Planner) -> dict[str, Incident]:
 wide = st.one_of(policies, st.builds(lambda policy: replace(policy, budget=WIDE), policies))
 
 
-class Incremental(Life):
-    """Histories of test_invariants.Life; after any step, the plan is compared with both plans from scratch."""
+class Incremental(FleetHistory):
+    """Random histories; after any step, the plan is compared with both plans from scratch."""
 
     from_inputs = True
 
@@ -146,7 +147,6 @@ class Incremental(Life):
     def replace_node(self, number: int) -> None:
         """A Node is deleted and created again: its marks and its agent are gone with it."""
         uid = f"uid-{number}"
-        self.cordoned.discard(uid)
         self.flying.pop(uid, None)
         self.fleet.planner.remove_node(uid)
         for name in [name for name, device_rule in self.fleet.rules.items() if device_rule.uid == uid]:
@@ -278,9 +278,6 @@ class Diagnosed(Incremental):
         for number in range(rack * 8, rack * 8 + 8):
             self.fleet.report(number, proven=passing)
 
-    def every_release_has_a_reason(self, plan: Plan) -> None:
-        """Marks are also superseded by a domain here; test_domain_marks has the reasons."""
-
 
 _SETTINGS = settings(
     max_examples=50, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
@@ -289,3 +286,21 @@ Incremental.TestCase.settings = _SETTINGS
 Diagnosed.TestCase.settings = _SETTINGS
 TestIncremental = Incremental.TestCase
 TestDiagnosed = Diagnosed.TestCase
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(numbers, findings), max_size=30), policies, st.randoms(use_true_random=False))
+def test_the_order_of_arrival_does_not_matter(
+    reports: list[tuple[int, list[Any]]], policy: Policy, order: random.Random
+) -> None:
+    latest = dict(reports)
+    shuffled = list(latest.items())
+    order.shuffle(shuffled)
+    plans = []
+    for order_of_arrival in (list(latest.items()), shuffled):
+        fleet = Fleet(SIZE, policy)
+        for number, found in order_of_arrival:
+            fleet.report(number, *found)
+        plan = fleet.plan()
+        plans.append((set(plan.nodes), {(device_rule.name, device_rule.state) for device_rule in plan.rules}))
+    assert plans[0] == plans[1]
