@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
 
 # Seconds after which a missing event fails a test. No test that passes waits for it.
 PATIENCE = 120.0
@@ -43,3 +44,15 @@ async def until_async(condition: Callable[[], Answer], every: float = 0.005) -> 
         assert time.monotonic() < end, f"the condition is still false after {PATIENCE:g} s"
         await asyncio.sleep(every)
     return answer
+
+
+@asynccontextmanager
+async def in_background(work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+    """Run work until the block ends. Raises the error with which it failed before."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

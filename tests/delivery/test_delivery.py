@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from nodeguard.delivery.delivery import Delivery
 from nodeguard.delivery.queue import Message
 from nodeguard.local.client_tls import client_context
 from tests.logs import LogLines
-from tests.waiting import until_async
+from tests.waiting import in_background, until_async
 from tests.webhooks import WebhookReceiver
 
 NOW = 1_700_000_000.0
@@ -70,15 +70,8 @@ class Scene:
     def fails_again(self) -> bool:
         return self.delivery.failed["site"] >= 2
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.delivery.run())
-        try:
-            yield
-        finally:
-            assert not task.done()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return in_background(self.delivery.run())
 
 
 def ids(receiver: WebhookReceiver) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from nodeguard.kube.watch import Watch
 from nodeguard.model.node import Node
+from tests.waiting import in_background
 
 
 class NodeRecorder:
@@ -35,13 +34,6 @@ class NodeRecorder:
         return {node.name for node in self.nodes.values()}
 
 
-@asynccontextmanager
-async def running(watch: Watch[Any]) -> AsyncIterator[None]:
+def running(watch: Watch[Any]) -> AbstractAsyncContextManager[None]:
     """Run a watch until the block ends."""
-    task = asyncio.ensure_future(watch.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+    return in_background(watch.run())

@@ -20,6 +20,7 @@ from nodeguard.model.action_store import ActionStoreError
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.definitions import ACTIONS_CRD, define_actions
 from tests.kube.model_api import NAMESPACE, PATH
+from tests.waiting import in_background
 
 CLEAR = NodeAction(
     ActionKind.CLEAR, "gpu-1", "uid-1", "ann", 1_800_000_000, incident="i",
@@ -60,13 +61,9 @@ class Store(KubernetesActionStore):
 @asynccontextmanager
 async def running_store(api: ApiClient) -> AsyncIterator[Store]:
     store = Store(api)
-    task = asyncio.create_task(store.run())
-    await store.until(store.is_synced)
-    try:
+    async with in_background(store.run()):
+        await store.until(store.is_synced)
         yield store
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_an_action_is_reserved_advanced_and_deleted_once(api: ApiClient, defined: Cluster) -> None:
@@ -154,18 +151,16 @@ async def test_without_the_definition_the_problem_names_the_remedy(
     defined.kubectl("delete", "-f", str(ACTIONS_CRD))
     monkeypatch.setattr("nodeguard.kube.action_store._DISCOVERY", 0.1)
     store = Store(api)
-    task = asyncio.create_task(store.run())
     try:
-        await store.until(lambda: bool(store.problem()))
-        assert not store.is_synced()
-        assert "apply crd-nodeactions.yaml" in store.problem()
-        with pytest.raises(ActionStoreError, match=r"apply crd-nodeactions.yaml"):
+        async with in_background(store.run()):
+            await store.until(lambda: bool(store.problem()))
+            assert not store.is_synced()
+            assert "apply crd-nodeactions.yaml" in store.problem()
+            with pytest.raises(ActionStoreError, match=r"apply crd-nodeactions.yaml"):
+                await store.reserve(CLEAR)
+            define_actions(defined)
+            await store.until(store.is_synced)
+            assert store.problem() == ""
             await store.reserve(CLEAR)
-        define_actions(defined)
-        await store.until(store.is_synced)
-        assert store.problem() == ""
-        await store.reserve(CLEAR)
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
         define_actions(defined)

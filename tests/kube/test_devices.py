@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from nodeguard.model.device import Device
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.logs import LogLines
-from tests.waiting import until_async
+from tests.waiting import in_background, until_async
 
 DRIVER = "gpu.nvidia.com"
 
@@ -107,13 +106,8 @@ def test_the_latest_complete_generation_counts() -> None:
 async def following(api: ApiClient) -> AsyncIterator[tuple[DeviceTracker, dict[str, Any]]]:
     reported: dict[str, Any] = {}
     devices = DeviceTracker(api, reported.__setitem__)
-    task = asyncio.ensure_future(devices.run())
-    try:
+    async with in_background(devices.run()):
         yield devices, reported
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_a_node_publishes_no_devices_of_the_pool_of_another(

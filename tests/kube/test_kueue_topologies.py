@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 import yaml
@@ -19,11 +19,12 @@ from nodeguard.kube.kueue_topologies import (
     served_path,
 )
 from nodeguard.model.policy import TopologyLabels
-from tests.controlplane.api import ApiError, Object
+from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.programs import KUEUE
+from tests.daemonset.manifests import is_served
 from tests.logs import LogLines
-from tests.waiting import until_async
+from tests.waiting import in_background, until_async
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DEFINITION = f"{DEFINITIONS}/topologies.kueue.x-k8s.io"
@@ -58,17 +59,7 @@ def kueue(controlplane: Cluster) -> Iterator[Cluster]:
 def _define(cluster: Cluster, **served_versions: bool) -> None:
     cluster.api.post(DEFINITIONS, definition(**served_versions))
     first = next(path for path in (V1BETA2, V1BETA1) if served_versions.get(path.split("/")[3], True))
-    cluster.until(lambda: _is_served(cluster, first), "kube-apiserver")
-
-
-def _is_served(cluster: Cluster, path: str) -> bool:
-    try:
-        cluster.api.get(path)
-    except ApiError as refused:
-        if refused.code in {404, 429}:
-            return False
-        raise
-    return True
+    cluster.until(lambda: is_served(cluster, first), "kube-apiserver")
 
 
 def _undefine(cluster: Cluster) -> None:
@@ -80,13 +71,8 @@ def _undefine(cluster: Cluster) -> None:
 @asynccontextmanager
 async def following(api: ApiClient) -> AsyncIterator[list[tuple[TopologyLabels, ...]]]:
     reported: list[tuple[TopologyLabels, ...]] = []
-    task = asyncio.ensure_future(KueueTopologyWatch(api, reported.append, recheck_seconds=0.1).run())
-    try:
+    async with in_background(KueueTopologyWatch(api, reported.append, recheck_seconds=0.1).run()):
         yield reported
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def test_the_level_of_the_node_itself_is_omitted() -> None:

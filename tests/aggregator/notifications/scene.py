@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
@@ -18,6 +17,7 @@ from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 from tests.fleet.scene import Fleet
+from tests.waiting import in_background
 
 NOW = 1_700_000_000.0
 
@@ -68,14 +68,8 @@ def stored_spool(directory: Path) -> tuple[list[str], list[str]]:
     return changes, [item.node for item in states["oncall"].open.values()] if "oncall" in states else []
 
 
-@asynccontextmanager
-async def running(sender: NotificationSender) -> AsyncIterator[None]:
-    task = asyncio.create_task(sender.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+def running(sender: NotificationSender) -> AbstractAsyncContextManager[None]:
+    return in_background(sender.run())
 
 
 def plan(sender: NotificationSender, fleet: Fleet, *, acts: bool = True) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from nodeguard.aggregator.notifications.webhooks import Webhooks
 from nodeguard.executors.webhook import executor as executor_module
 from tests.executors.receiver import MarkReceiver
 from tests.fleet.scene import Fleet, finding
-from tests.waiting import until_async
+from tests.waiting import in_background, until_async
 
 
 @pytest.fixture(autouse=True)
@@ -35,14 +34,8 @@ class Aggregator:
         plan = self.fleet.carry_out()
         self.webhooks.plan_made(self.fleet.planner, plan, epoch=epoch, acts=acts, has_leader=True)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.webhooks.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return in_background(self.webhooks.run())
 
 
 async def test_a_receiver_gets_each_mark_and_its_release(receiver: MarkReceiver) -> None:

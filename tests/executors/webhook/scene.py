@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 from nodeguard.delivery.attempt import Destination
 from nodeguard.executors.webhook.executor import WebhookExecutor
@@ -12,7 +10,7 @@ from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.model.decision import NodeDecision
 from nodeguard.model.mark import Charge, Mark, MarkCause, MarkRecord, NodeMarks
 from tests.executors.receiver import MarkReceiver
-from tests.waiting import until_async
+from tests.waiting import in_background, until_async
 
 NOW = 1_700_000_000.0
 
@@ -50,14 +48,8 @@ class Scene:
         """Wait until the receiver has accepted some requests, and the executor has the response."""
         await until_async(lambda: self.executor.delivery.sent["slurm"] >= count)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.executor.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return in_background(self.executor.run())
 
 
 def decision(number: int, *marks: Mark, since: float = NOW) -> NodeDecision:
