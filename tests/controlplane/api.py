@@ -26,12 +26,19 @@ class ApiError(Exception):
 
 
 class Api:
-    """Client of one API server with a token. Each call has its own connection, because servers restart."""
+    """Client of one API server with a token. Each call has its own connection, because servers restart.
 
-    def __init__(self, port: int, ca: Path, token: str) -> None:
+    kubelet: the node of the kubelet that the user of the token impersonates; empty for none.
+    """
+
+    def __init__(self, port: int, ca: Path, token: str, kubelet: str = "") -> None:
         self._port = port
         self._trust = client_context(str(ca))
-        self._token = token
+        self._headers = {"Authorization": f"Bearer {token}"}
+        if kubelet:
+            self._headers |= {
+                "Impersonate-User": f"system:node:{kubelet}", "Impersonate-Group": "system:nodes",
+            }  # fmt: skip
 
     def get(self, path: str) -> Object:
         return self._call("GET", path)
@@ -73,7 +80,7 @@ class Api:
         headers: dict[str, str],
     ) -> str:
         try:
-            connection.request(method, path, body, {"Authorization": f"Bearer {self._token}", **headers})
+            connection.request(method, path, body, {**self._headers, **headers})
             response = connection.getresponse()
             text = response.read().decode()
         finally:

@@ -65,6 +65,15 @@ class Cluster:
             [program("kubectl"), *arguments], env=environment, check=True, capture_output=True, text=True
         ).stdout
 
+    @property
+    def port(self) -> int:
+        """The port of the API server on this machine."""
+        return int(self.url.rpartition(":")[2])
+
+    def kubelet(self, node: str) -> Api:
+        """Return the client of the kubelet of a node."""
+        return Api(self.port, self.ca, self.token, node)
+
     def stop(self, component: Component) -> None:
         """Kill a component. Its data stay."""
         self.processes.stop(component)

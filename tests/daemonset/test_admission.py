@@ -79,16 +79,6 @@ def add_accounts(created: Cluster) -> None:
             bind(created, account, role)
 
 
-class Kubelet(Api):
-    """The client of the kubelet of the Node `probe`: an administrator that impersonates it."""
-
-    def _send(
-        self, connection: Any, method: str, path: str, body: bytes | None, headers: dict[str, str]
-    ) -> str:
-        user = {"Impersonate-User": "system:node:probe", "Impersonate-Group": "system:nodes"}
-        return super()._send(connection, method, path, body, {**headers, **user})
-
-
 def bind(made: Cluster, account: str, role: str) -> None:
     subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
@@ -109,7 +99,7 @@ def mark_node(made: Cluster, name: str) -> Any:
 
 
 def client(made: Cluster, account: str, pod: str | None = None) -> Api:
-    return Api(int(made.url.rpartition(":")[2]), made.ca, token(made, account, pod))
+    return Api(made.port, made.ca, token(made, account, pod))
 
 
 def refusal(made: Cluster, account: str, change: Change, name: str, pod: str | None = None) -> str:
@@ -138,7 +128,7 @@ def test_changes_that_leave_marks_are_admitted(installed: Cluster, change: Chang
 
 
 def test_a_kubelet_updates_its_node_and_no_mark(installed: Cluster) -> None:
-    kubelet = Kubelet(int(installed.url.rpartition(":")[2]), installed.ca, installed.token)
+    kubelet = installed.kubelet("probe")
     path = f"{NODES}/probe/status?dryRun=All"
     heartbeat = OTHER_CHANGES["heartbeat"]
     assert kubelet.patch(path, heartbeat.body, heartbeat.kind)
@@ -149,7 +139,7 @@ def test_a_kubelet_updates_its_node_and_no_mark(installed: Cluster) -> None:
 
 
 def test_a_new_node_brings_no_marks(installed: Cluster) -> None:
-    kubelet = Kubelet(int(installed.url.rpartition(":")[2]), installed.ca, installed.token)
+    kubelet = installed.kubelet("probe")
     marks = {
         "spec": {"taints": [MARK]},
         "metadata": {"name": "probe", "annotations": {STATE: "{}"}},

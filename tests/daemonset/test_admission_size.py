@@ -16,7 +16,7 @@ from tests.controlplane.api import Api, ApiError, Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.daemonset.changes import HEALTHY, MARK, STATE, taints
 from tests.daemonset.manifests import AGGREGATOR, apply
-from tests.daemonset.test_admission import NODES, Kubelet, add_accounts, client, is_admitted, mark_node
+from tests.daemonset.test_admission import NODES, add_accounts, client, is_admitted, mark_node
 
 pytestmark = pytest.mark.slow
 
@@ -153,15 +153,11 @@ def test_marks_are_protected(kind: str, installed: Cluster) -> None:
         "condition removed": json_patch(developer, kind, remove("/status/conditions/0"), status=True),
         "condition forged": json_patch(developer, kind, add("/status/conditions/-", forged), status=True),
         "created": refusal(
-            lambda: kubelet(installed).post(f"{NODES}?dryRun=All", large(kind, LARGEST[kind]))
+            lambda: installed.kubelet("probe").post(f"{NODES}?dryRun=All", large(kind, LARGEST[kind]))
         ),
     }
     admitted = [name for name, reason in changes.items() if "right `delete` on marks" not in reason]
     assert admitted == []
-
-
-def kubelet(made: Cluster) -> Kubelet:
-    return Kubelet(int(made.url.rpartition(":")[2]), made.ca, made.token)
 
 
 def test_others_do_their_work(kind: str, installed: Cluster) -> None:
@@ -179,7 +175,7 @@ def test_others_do_their_work(kind: str, installed: Cluster) -> None:
     if kind != "own taints":
         # The policies admit it, and then there is such a Node.
         new = large(kind, LARGEST[kind], is_marked=False)
-        reason = refusal(lambda: kubelet(installed).post(f"{NODES}?dryRun=All", new))
+        reason = refusal(lambda: installed.kubelet("probe").post(f"{NODES}?dryRun=All", new))
         assert "already exists" in reason
     assert {name: reason for name, reason in changes.items() if reason} == {}
 

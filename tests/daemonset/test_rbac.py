@@ -78,7 +78,7 @@ def rights(made: Cluster, account: str, namespace: str) -> set[Right]:
 
 
 def _api(made: Cluster, account: str) -> Api:
-    return Api(int(made.url.rpartition(":")[2]), made.ca, token(made, account))
+    return Api(made.port, made.ca, token(made, account))
 
 
 @pytest.mark.parametrize("namespace", [NAMESPACE, "default", "kube-system"])

@@ -42,7 +42,7 @@ def proxied(cluster: Cluster, *aggregators: Aggregator) -> Iterator[list[ApiProx
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    detours = [Detour(int(cluster.url.rpartition(":")[2])) for _ in aggregators]
+    detours = [Detour(cluster.port) for _ in aggregators]
     try:
         for detour, aggregator in zip(detours, aggregators, strict=True):
             asyncio.run_coroutine_threadsafe(detour.__aenter__(), loop).result(PATIENCE)

@@ -12,7 +12,7 @@ from nodeguard.wire.report import Report, ReportedEvidence, ReportedFinding, Rep
 from tests.controlplane.cluster import Cluster
 from tests.e2e.fleet import Aggregator, deployed_fleet
 from tests.e2e.gangs import LEAF, POD, GangNodes
-from tests.e2e.swarm import TARGET, Swarm, healthy_report, swarm
+from tests.e2e.swarm import TARGET, Swarm, healthy_report, reporting_swarm
 
 DEGRADED_TAINT, SUSPECT_TAINT = "nodeguard.dev/domain-degraded", "nodeguard.dev/suspect"
 
@@ -94,12 +94,7 @@ def agent_faults(nodes: GangNodes) -> Iterator[AgentFaults]:
     """Run a healthy agent for each node, and an aggregator that has all reports and is active."""
     with deployed_fleet(nodes.cluster) as fleet:
         fleet.policy.write_text(POLICY)
-        [aggregator] = fleet.add_aggregators(1)
-        aggregator.start()
-        fleet.distribute_ca()
-        with swarm(fleet, nodes.uids, _HEALTHY, aggregator) as agents:
-            agents.start()
-            agents.wait_until_delivered()
+        with reporting_swarm(fleet, nodes.uids, _HEALTHY) as (aggregator, agents):
             aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
             yield AgentFaults(nodes, agents, aggregator)
 

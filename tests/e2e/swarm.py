@@ -11,9 +11,9 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -331,6 +331,20 @@ def swarm(
     tokens = {name: issuer.token(name, uid) for name, uid in uids.items()}
     addresses = [aggregator.address for aggregator in aggregators]
     return Swarm(tokens, report, addresses, fleet.port, fleet.ca, HOST, sent)
+
+
+@contextmanager
+def reporting_swarm(
+    fleet: Fleet, uids: Mapping[str, str], report: Report
+) -> Iterator[tuple[Aggregator, Swarm]]:
+    """Start an aggregator, and agents that all send the same report; it has received all of them."""
+    [aggregator] = fleet.add_aggregators(1)
+    aggregator.start()
+    fleet.distribute_ca()
+    with swarm(fleet, uids, report, aggregator) as agents:
+        agents.start()
+        agents.wait_until_delivered()
+        yield aggregator, agents
 
 
 def _of_node(name: str, report: Report) -> Report:

@@ -14,7 +14,7 @@ import pytest
 from tests.controlplane.cluster import Cluster
 from tests.e2e.bulk_nodes import make_nodes
 from tests.e2e.fleet import Aggregator, Fleet, deployed_fleet
-from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report, swarm
+from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report, reporting_swarm
 from tests.e2e.watcher import Watcher, max_marked
 from tests.waiting import until
 
@@ -93,12 +93,7 @@ def scene(controlplane: Cluster, policy: str, size: int) -> Iterator[Scene]:
         fleet.policy.write_text(policy)
         names = [f"gpu-{number:04}" for number in range(size)]
         uids = make_nodes(controlplane, names)
-        [aggregator] = fleet.add_aggregators(1)
-        aggregator.start()
-        fleet.distribute_ca()
-        with swarm(fleet, uids, HEALTHY, aggregator) as agents:
-            agents.start()
-            agents.wait_until_delivered()
+        with reporting_swarm(fleet, uids, HEALTHY) as (aggregator, agents):
             aggregator.ready()
             print(f"{size} nodes, all reports received after {time.monotonic() - began:.1f} s")
             yield Scene(fleet, names, agents, aggregator)

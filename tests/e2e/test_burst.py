@@ -18,7 +18,7 @@ from tests.daemonset.helm import grant_rights
 from tests.e2e.bulk_nodes import make_nodes, wait_until_schedulable
 from tests.e2e.fleet import deployed_fleet
 from tests.e2e.scene import INCIDENTS
-from tests.e2e.swarm import fatal_finding, faulty_report, healthy_report, swarm
+from tests.e2e.swarm import fatal_finding, faulty_report, healthy_report, reporting_swarm
 from tests.kubelet.audit import Audit
 
 pytestmark = pytest.mark.slow
@@ -40,12 +40,7 @@ def test_a_burst_of_faults_costs_one_write_of_each_object(new_cluster: NewCluste
         grant_rights(cluster, POLICY)
         uids = make_nodes(cluster, [f"gpu-{number:04}" for number in range(NODES)])
         wait_until_schedulable(cluster)
-        [aggregator] = fleet.add_aggregators(1)
-        aggregator.start()
-        fleet.distribute_ca()
-        with swarm(fleet, uids, HEALTHY, aggregator) as agents:
-            agents.start()
-            agents.wait_until_delivered()
+        with reporting_swarm(fleet, uids, HEALTHY) as (aggregator, agents):
             aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
             before = audit.size()
             faulty = faulty_report(HEALTHY, fatal_finding("gpu-lost"))

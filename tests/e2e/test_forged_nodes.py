@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import time
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ from tests.daemonset.manifests import apply
 from tests.e2e.bulk_nodes import make_nodes
 from tests.e2e.fleet import Aggregator, Fleet, deployed_fleet
 from tests.e2e.scene import INCIDENTS
-from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report, swarm
+from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report, reporting_swarm
 from tests.e2e.watcher import NodeState, Watcher
 from tests.waiting import until
 
@@ -105,12 +104,7 @@ def running(cluster: Cluster, size: int, leaf: int) -> Iterator[Scene]:
             for number, name in enumerate(names)
         }
         uids = make_nodes(cluster, names, leaves)
-        [aggregator] = fleet.add_aggregators(1)
-        aggregator.start()
-        fleet.distribute_ca()
-        with swarm(fleet, uids, HEALTHY, aggregator) as agents:
-            agents.start()
-            agents.wait_until_delivered()
+        with reporting_swarm(fleet, uids, HEALTHY) as (aggregator, agents):
             scene = Scene(fleet, agents, aggregator, names[:leaf])
             scene.wait_until_active()
             yield scene
@@ -223,30 +217,13 @@ def forged_node(now: float, epoch: int) -> Object:
     return made
 
 
-class Kubelet(Api):
-    """The credential of the kubelet of the Node `forged`, with the admission plugin NodeRestriction."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(int(cluster.url.rpartition(":")[2]), cluster.ca, cluster.token)
-
-    def _send(
-        self,
-        connection: http.client.HTTPSConnection,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: dict[str, str],
-    ) -> str:
-        user = {"Impersonate-User": "system:node:forged", "Impersonate-Group": "system:nodes"}
-        return super()._send(connection, method, path, body, {**headers, **user})
-
-    def set_epoch(self, epoch: int, name: str = "forged") -> None:
-        """Write an epoch on a Node, in each way."""
-        for path in (f"{NODES}/{name}", f"{NODES}/{name}/status"):
-            self.patch(path, {"metadata": {"annotations": {EPOCH_ANNOTATION: str(epoch)}}})
+def set_epoch(kubelet: Api, epoch: int, name: str = "forged") -> None:
+    """Write an epoch on a Node, in each way."""
+    for path in (f"{NODES}/{name}", f"{NODES}/{name}/status"):
+        kubelet.patch(path, {"metadata": {"annotations": {EPOCH_ANNOTATION: str(epoch)}}})
 
 
-def delete_policy_bindings(cluster: Cluster, kubelet: Kubelet) -> None:
+def delete_policy_bindings(cluster: Cluster, kubelet: Api) -> None:
     """Delete the bindings of the admission policies, so that a kubelet may write what NodeRestriction permits."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
     for item in cluster.api.get(path)["items"]:
@@ -255,7 +232,7 @@ def delete_policy_bindings(cluster: Cluster, kubelet: Kubelet) -> None:
 
     def is_permitted() -> bool:
         try:
-            kubelet.set_epoch(2)
+            set_epoch(kubelet, 2)
         except ApiError as error:
             assert "ValidatingAdmissionPolicy" in str(error), error
             return False
@@ -266,11 +243,11 @@ def delete_policy_bindings(cluster: Cluster, kubelet: Kubelet) -> None:
 
 def test_a_kubelet_harms_its_own_node_only(controlplane: Cluster) -> None:
     with running(controlplane, size=40, leaf=8) as scene, Watcher(controlplane) as watcher:
-        kubelet = Kubelet(controlplane)
+        kubelet = controlplane.kubelet("forged")
         earlier = len(log_lines(scene))
         delete_policy_bindings(controlplane, kubelet)
         for refused in (
-            partial(kubelet.set_epoch, 5, "gpu-010"),
+            partial(set_epoch, kubelet, 5, "gpu-010"),
             partial(kubelet.delete, f"{NODES}/gpu-010"),
         ):
             with pytest.raises(ApiError) as error:
@@ -281,7 +258,7 @@ def test_a_kubelet_harms_its_own_node_only(controlplane: Cluster) -> None:
             controlplane.api.delete(f"{NODES}/forged")
             kubelet.post(NODES, forged_node(time.time(), epoch=100 * (number + 1)))
             for step in range(5):
-                kubelet.set_epoch(1_000 * (number + 1) + step)
+                set_epoch(kubelet, 1_000 * (number + 1) + step)
             if restarts:
                 scene.restart()
                 scene.wait_until_active()

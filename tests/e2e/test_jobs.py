@@ -19,7 +19,7 @@ from tests.controlplane.objects import node, pod
 from tests.e2e.bulk_nodes import wait_until_schedulable
 from tests.e2e.fleet import Aggregator, deployed_fleet
 from tests.e2e.scene import INCIDENTS, taints
-from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report, swarm
+from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report, reporting_swarm
 
 # Leaf switches with some nodes each, all below one spine.
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
@@ -88,12 +88,7 @@ def agents_of(cluster: Cluster) -> Iterator[tuple[Aggregator, Swarm]]:
     }
     with deployed_fleet(cluster) as fleet:
         fleet.policy.write_text(POLICY)
-        [aggregator] = fleet.add_aggregators(1)
-        aggregator.start()
-        fleet.distribute_ca()
-        with swarm(fleet, uids, _HEALTHY, aggregator) as agents:
-            agents.start()
-            agents.wait_until_delivered()
+        with reporting_swarm(fleet, uids, _HEALTHY) as (aggregator, agents):
             aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
             yield aggregator, agents
 

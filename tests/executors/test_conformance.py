@@ -49,7 +49,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
                 yield webhook
             case _:
                 cluster: Cluster = request.getfixturevalue("nodes_server")
-                detour = await stack.enter_async_context(Detour(int(cluster.url.rpartition(":")[2])))
+                detour = await stack.enter_async_context(Detour(cluster.port))
                 config = tmp_path / "far.kubeconfig"
                 config.write_text(cluster.kubeconfig.read_text().replace(cluster.url, detour.url))
                 near = await ApiClient.connect(str(cluster.kubeconfig))

@@ -37,7 +37,7 @@ def api_server(_api_server: Cluster) -> Cluster:
 @pytest_asyncio.fixture
 async def detour(api_server: Cluster) -> AsyncIterator[Detour]:
     """A proxy to `api_server`."""
-    async with Detour(int(api_server.url.rpartition(":")[2])) as made:
+    async with Detour(api_server.port) as made:
         yield made
 
 
