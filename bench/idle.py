@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -134,19 +135,37 @@ def measure_aggregator(
             measure_contact("all connect again", pid, agents, aggregator)
 
 
-async def serve(here: Path) -> None:
-    """Serve with aiohttp only."""
+async def serve_bare(trust: ssl.SSLContext) -> int:
+    """Begin to serve with nothing but aiohttp. Returns the port."""
 
     async def answer(request: web.BaseRequest) -> web.Response:
         message = decode_message(await request.read())
         return web.Response(body=encode(Reply(VERSION, message.sequence)), content_type="application/json")
 
-    trust = tls_context(ServingCertificate((here / "certificate").read_text(), (here / "key").read_text()))
     runner = web.ServerRunner(web.Server(answer, access_log=None))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=trust).start()
-    print(runner.addresses[0][1], flush=True)
+    port: int = runner.addresses[0][1]
+    return port
+
+
+async def serve(here: Path) -> None:
+    """Serve with aiohttp only."""
+    trust = tls_context(ServingCertificate((here / "certificate").read_text(), (here / "key").read_text()))
+    print(await serve_bare(trust), flush=True)
     await asyncio.Event().wait()
+
+
+def issue_certificate(here: Path) -> None:
+    """Write the certificate and key of a server, and their CA, into a directory."""
+    by = issue_authority(time.time())
+    issued = issue_serving_certificate(by, ["127.0.0.1"], time.time())
+    for file, text in (
+        ("ca", by.certificate),
+        ("certificate", issued.certificate),
+        ("key", issued.key),
+    ):
+        (here / file).write_text(text)
 
 
 @contextmanager
@@ -154,14 +173,7 @@ def bare() -> Iterator[tuple[int, int, Path]]:
     """Run the bare server. Yields its process, its port and its CA certificate."""
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
-        by = issue_authority(time.time())
-        issued = issue_serving_certificate(by, ["127.0.0.1"], time.time())
-        for file, text in (
-            ("ca", by.certificate),
-            ("certificate", issued.certificate),
-            ("key", issued.key),
-        ):
-            (here / file).write_text(text)
+        issue_certificate(here)
         words = [sys.executable, __file__, "bare", name]
         with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None

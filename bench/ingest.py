@@ -25,16 +25,14 @@ from typing import NamedTuple, cast
 
 import jwt
 import uvloop
-from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from bench.idle import report
+from bench.idle import issue_certificate, report, serve_bare
 from nodeguard.aggregator.backends.standalone import StandaloneBackend
-from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
 from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs
@@ -50,7 +48,7 @@ from nodeguard.aggregator.service import AggregatorService
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.rate_limiter import Rate
 from nodeguard.model.policy import Policy
-from nodeguard.wire.encoding import decode_message, encode
+from nodeguard.wire.encoding import encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
 
@@ -152,20 +150,6 @@ async def serve_ours(here: Path, trust: ssl.SSLContext) -> int:
     return ingest.ports[0]
 
 
-async def serve_bare(_here: Path, trust: ssl.SSLContext) -> int:
-    """Begin to serve with nothing but aiohttp. Returns the port."""
-
-    async def answer(request: web.BaseRequest) -> web.Response:
-        message = decode_message(await request.read())
-        return web.Response(body=encode(Reply(VERSION, message.sequence)), content_type="application/json")
-
-    runner = web.ServerRunner(web.Server(answer, access_log=None))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=trust).start()
-    port: int = runner.addresses[0][1]
-    return port
-
-
 class Lag:
     """The longest delay of the event loop in seconds."""
 
@@ -185,7 +169,7 @@ async def serve(name: str, here: Path) -> None:
     lag = Lag()
     watch = asyncio.create_task(lag.watch())
     trust = tls_context(ServingCertificate((here / "certificate").read_text(), (here / "key").read_text()))
-    print(await (serve_ours if name == "nodeguard" else serve_bare)(here, trust), flush=True)
+    print(await (serve_ours(here, trust) if name == "nodeguard" else serve_bare(trust)), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     watch.cancel()
     print(lag.worst, flush=True)
@@ -331,14 +315,7 @@ def main() -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
-        by = issue_authority(time.time())
-        issued = issue_serving_certificate(by, ["127.0.0.1"], time.time())
-        for file, text in (
-            ("ca", by.certificate),
-            ("certificate", issued.certificate),
-            ("key", issued.key),
-        ):
-            (here / file).write_text(text)
+        issue_certificate(here)
         public = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": "one"}
         (here / "keys").write_text(json.dumps({"keys": [public]}))
         messages = [requests(key, f"node-{number}", template) for number in range(count)]

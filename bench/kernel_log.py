@@ -29,6 +29,8 @@ from typing import TextIO
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.agent import free_address
+from bench.idle import process_cpu
 from fixtures.bundles import bundle_path
 from nodeguard.agent.state import decode_state
 
@@ -147,7 +149,7 @@ def many_lines(directory: Path, *, has_faults: bool) -> None:
         try:
             wait_for(listen)
             time.sleep(1.0)
-            before = cpu(agent.pid)
+            before = process_cpu(agent.pid)
             with (directory / "kmsg").open("a") as log:
                 for batch in range(BATCHES):
                     lines = [noise(batch * LINES + number) for number in range(LINES)]
@@ -157,7 +159,7 @@ def many_lines(directory: Path, *, has_faults: bool) -> None:
                     log.flush()
                     time.sleep(PAUSE)
             time.sleep(1.0)
-            took = cpu(agent.pid) - before
+            took = process_cpu(agent.pid) - before
         finally:
             agent.kill()
     name = f"{BATCHES * LINES:,} lines, {BATCHES if has_faults else 0} faults"
@@ -181,7 +183,7 @@ def flood(directory: Path, seconds: float) -> None:
             during.append(timed(listen))
             time.sleep(0.01)
         time.sleep(2.0)
-        took = cpu(agent.pid)
+        took = process_cpu(agent.pid)
         agent.send_signal(signal.SIGTERM)
         agent.wait(30)
     stored = stored_faults(state)
@@ -190,12 +192,6 @@ def flood(directory: Path, seconds: float) -> None:
     print(row("/healthz in a flood", during), f"  before it {row('', bare).strip()}")
     print(f"{'faults':<20}{stored['events']} of {written}, {stored['distinct']} of {distinct} distinct; "
           f"{took:.1f} s of a core")  # fmt: skip
-
-
-def cpu(pid: int) -> float:
-    """Return the CPU seconds of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def write(path: Path, addresses: list[str], seconds: float) -> None:
@@ -234,13 +230,6 @@ def noise(number: int) -> str:
 def line(level: int, number: int, after: float = 0.0) -> str:
     """Return the head of a line. after: seconds since the start of the agent."""
     return f"{level},{2000 + number},{int((UPTIME + after) * 1e6)},-"
-
-
-def free_address() -> str:
-    """Return a free address of this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def get(listen: str, path: str) -> bytes:

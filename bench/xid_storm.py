@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import math
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
 
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.judge import timed
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints, derive
 from nodeguard.derive.state import DeriveState, plan_derivation
@@ -37,7 +35,6 @@ ROUNDS = 7
 NOW = Instant(1.8e9, 1060.0, "boot")
 CATALOGUE, SIGNALS = load_catalogue()
 WANTED, RULES = plan_derivation(CATALOGUE, SIGNALS), compile_rules(CATALOGUE, SIGNALS)
-T = TypeVar("T")
 
 
 def main() -> None:
@@ -113,13 +110,6 @@ class Storm(FakeMachine):
 def logged(number: int) -> Reading:
     """What the source of the kernel log reads of so many lines."""
     return Reading("kmsg", NOW.mono, tuple(KmsgSource(CATALOGUE.patterns).read(Storm(number))))
-
-
-def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """A result, and the seconds that it took."""
-    began = time.perf_counter()
-    result = work()
-    return result, time.perf_counter() - began
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from bench.evaluation.fleets import SIZE_CLASSES
 from bench.evaluation.markdown import percent, table_head, table_row
 from bench.evaluation.plants import KINDS
-from bench.evaluation.results import BEFORE, ORACLE, EpisodeResult
+from bench.evaluation.results import BEFORE, ORACLE, EpisodeResult, episode_of
 from bench.evaluation.tables import Cell, cell, decided_causes
 
 # The name of all kinds, or of all sizes, together.
@@ -20,7 +20,9 @@ def comparison(results: Sequence[EpisodeResult]) -> Iterator[str]:
     if len(rules) < 2:
         return
     decided = decided_causes(results)
-    by_rule = {rule: {_key(result): result for result in results if result.rule == rule} for rule in rules}
+    by_rule = {
+        rule: {episode_of(result): result for result in results if result.rule == rule} for rule in rules
+    }
     shared = set.intersection(*(set(own) for own in by_rule.values()))
     names = " / ".join(f"`{rule}`" for rule in rules)
     yield f"{names}, {len(shared):,} episodes:"
@@ -34,10 +36,6 @@ def comparison(results: Sequence[EpisodeResult]) -> Iterator[str]:
             if keys:
                 cells = [cell([by_rule[rule][key] for key in keys], decided) for rule in rules]
                 yield _row(kind, size_class, len(keys), cells)
-
-
-def _key(result: EpisodeResult) -> tuple[str, int, int]:
-    return result.kind, result.size_class, result.seed
 
 
 def _is_of(key: tuple[str, int, int], kind: str, size_class: int) -> bool:

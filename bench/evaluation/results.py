@@ -38,6 +38,11 @@ def key_of(result: EpisodeResult) -> Key:
     return result.rule, result.kind, result.size_class, result.seed
 
 
+def episode_of(result: EpisodeResult) -> tuple[str, int, int]:
+    """Return kind, size class and seed of a result: the same for each rule."""
+    return result.kind, result.size_class, result.seed
+
+
 def read_results(path: Path) -> dict[Key, EpisodeResult]:
     """Return the results in a file of JSON lines; none without a file. A line that was cut is ignored."""
     results: dict[Key, EpisodeResult] = {}

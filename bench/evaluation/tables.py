@@ -12,7 +12,7 @@ from bench.evaluation.figures import Share, bootstrap, share
 from bench.evaluation.fleets import SIZE_CLASSES
 from bench.evaluation.markdown import percent, table_head, table_row
 from bench.evaluation.plants import KINDS
-from bench.evaluation.results import BEFORE, ORACLE, EpisodeResult
+from bench.evaluation.results import BEFORE, ORACLE, EpisodeResult, episode_of
 from nodeguard.simulate.figures import poisson, quantile
 
 # The cost of an hour in which a healthy node is kept out of service, and of one in which a faulty node is in
@@ -54,19 +54,15 @@ Decided = Mapping[tuple[str, int, int], tuple[bool, ...]]
 def decided_causes(results: Iterable[EpisodeResult]) -> Decided:
     """Return what the oracle decides."""
     return {
-        _key(result): tuple(at is not None for at in result.score.named)
+        episode_of(result): tuple(at is not None for at in result.score.named)
         for result in results
         if result.rule == ORACLE
     }
 
 
-def _key(result: EpisodeResult) -> tuple[str, int, int]:
-    return result.kind, result.size_class, result.seed
-
-
 def _counts(result: EpisodeResult, decided: Decided) -> tuple[bool, ...]:
     """Return which causes of an episode count: all without an oracle."""
-    return decided.get(_key(result), (True,) * len(result.score.named))
+    return decided.get(episode_of(result), (True,) * len(result.score.named))
 
 
 def cell(results: Sequence[EpisodeResult], decided: Decided) -> Cell:
@@ -76,7 +72,7 @@ def cell(results: Sequence[EpisodeResult], decided: Decided) -> Cell:
     has_oracle = False
     for result in results:
         counts = _counts(result, decided)
-        has_oracle |= _key(result) in decided
+        has_oracle |= episode_of(result) in decided
         times += [at for at, is_decided in zip(result.score.named, counts, strict=True) if is_decided]
         undecided += len(counts) - sum(counts)
         if any(counts) or not counts:
