@@ -104,15 +104,6 @@ def test_an_event_may_be_ended_by_another(tmp_path: Path) -> None:
     assert message == "a.yaml:8: until: a.level is a gauge: use `signal` for it"
 
 
-def test_an_event_can_be_ended_by_another_event_or_by_a_sign(tmp_path: Path) -> None:
-    when = "{event: a.happened, until: a.happened}"
-    [check] = file(tmp_path, one(when=when, message='"{code}"', cleared_by="[reset, reboot]")).checks
-    assert (check.when, check.cleared_by) == (
-        EventOccurred("a.happened", until="a.happened"),
-        ("reset", "reboot"),
-    )
-
-
 def test_a_reading_may_say_where_a_check_applies(tmp_path: Path) -> None:
     [check] = file(tmp_path, one(when="{signal: a.level, below: 5, evidence: false}")).checks
     assert check.when == Compare("a.level", "below", 5, evidence=False)

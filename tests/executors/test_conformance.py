@@ -48,7 +48,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
                 await webhook.start()
                 yield webhook
             case _:
-                cluster: Cluster = request.getfixturevalue("nodes_server")
+                cluster: Cluster = request.getfixturevalue("api_server")
                 detour = await stack.enter_async_context(Detour(cluster.port))
                 config = tmp_path / "far.kubeconfig"
                 config.write_text(cluster.kubeconfig.read_text().replace(cluster.url, detour.url))

@@ -185,13 +185,6 @@ def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: py
     assert (names(tmp_path), path.read_bytes()) == (["memory"], b"old")
 
 
-def test_a_link_in_place_of_the_unfinished_file_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "victim").write_bytes(b"kept")
-    (tmp_path / "memory.new").symlink_to(tmp_path / "victim")
-    assert file_call(f"write({tmp_path}/memory)", b"new") == 3
-    assert (tmp_path / "victim").read_bytes() == b"kept"
-
-
 def test_only_a_few_files_are_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "memory"
     for at in range(6):

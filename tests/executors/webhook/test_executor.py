@@ -31,18 +31,6 @@ async def test_all_marks_are_posted_first_and_then_each_change(receiver: MarkRec
     assert scene.reports.shown["uid-1"] == decision(1, Mark.SUSPECT).record
 
 
-async def test_a_decision_that_is_posted_already_is_not_posted_again(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
-    scene.executor.begin(1)
-    scene.executor.desired([])
-    async with scene.running():
-        await scene.accepted(1)
-        for _ in range(3):
-            scene.executor.desired([decision(0, Mark.QUARANTINE), decision(1)])
-        await until_async(lambda: "uid-0" in scene.reports.shown)
-    assert [body["change"] for body in receiver.bodies] == ["all", "node"]
-
-
 async def test_a_late_receiver_gets_the_latest_marks_of_each_node(receiver: MarkReceiver) -> None:
     scene = Scene(receiver)
     scene.executor.begin(1)
@@ -60,17 +48,6 @@ async def test_a_late_receiver_gets_the_latest_marks_of_each_node(receiver: Mark
         await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
     assert len(receiver.bodies) <= 4
     assert scene.reports.failures == []
-
-
-async def test_a_lost_answer_changes_nothing(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
-    receiver.lose = 2
-    scene.executor.begin(1)
-    scene.executor.desired([decision(0, Mark.QUARANTINE)])
-    async with scene.running():
-        await until_async(lambda: "uid-0" in scene.reports.shown)
-    assert receiver.drained == {"node-0": {"quarantine"}}
-    assert receiver.requests == 3
 
 
 async def test_a_refused_request_is_reported_and_sent_again_with_all_marks(receiver: MarkReceiver) -> None:
@@ -206,20 +183,6 @@ async def test_many_changes_at_once_are_one_request_with_all_marks(receiver: Mar
         await scene.accepted(3)
     assert receiver.drained == {"node-0": {"quarantine"}, "node-500": {"suspect"}}
     assert [body["change"] for body in receiver.bodies] == ["all"] * 3
-
-
-async def test_a_receiver_that_lost_its_state_is_correct_after_the_next_request_with_all_marks(
-    receiver: MarkReceiver,
-) -> None:
-    scene = Scene(receiver)
-    scene.executor.begin(1)
-    scene.executor.desired([decision(0, Mark.QUARANTINE)])
-    async with scene.running():
-        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
-        receiver.drained.clear()
-        receiver.restart()
-        scene.wall += RESYNC + 1
-        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
 
 
 async def test_all_marks_are_posted_again_after_the_clock_steps_back(receiver: MarkReceiver) -> None:
