@@ -10,14 +10,18 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.aggregator.pages.handler import StatusPages, serve_pages
-from nodeguard.fleet.state.history_events import HistoryEvent, ReportReceived
+from nodeguard.fleet.state.history_events import HistoryEvent, HistoryNote, NoteKind, ReportReceived
+from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.model.finding import Health
+from nodeguard.model.mark import MarkCause, MarkRecord
 from tests.aggregator.history.scene import received
 from tests.aggregator.pages.scenes import faulty_fleet, gpu_name, pages_context
 from tests.browser import Tab, browser
-from tests.fleet.scene import finding
+from tests.fleet.scene import Fleet, finding
 from tests.ports import free_ports
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
@@ -41,6 +45,24 @@ def past(now: float) -> list[HistoryEvent]:
     return steps
 
 
+def changes(fleet: Fleet) -> list[HistoryEvent]:
+    """Return the notes of the fleet's incidents, of a pause in the night, and of the first policy."""
+    notes = [
+        HistoryNote(fleet.wall - 30 * HOUR, NoteKind.POLICY, "", "", "{}"),
+        HistoryNote(fleet.wall - 9 * HOUR, NoteKind.PAUSE, "", "", "paused by alice: a driver rollout"),
+        HistoryNote(fleet.wall - 7 * HOUR, NoteKind.RESUME, "", "", "resumed by alice"),
+    ]
+    for incident in fleet.planner.all_incidents():
+        text = msgspec.json.encode(incident).decode()
+        notes.append(HistoryNote(incident.first_seen, NoteKind.INCIDENT, incident.name, incident.node, text))
+        if incident.node and incident.mark:
+            cause = MarkCause(incident.mark, incident.cause, incident.target, "", incident.last_transition)
+            for record in (MarkRecord(), MarkRecord((cause,))):
+                at, text = incident.last_transition, encode_record(record)
+                notes.append(HistoryNote(at, NoteKind.MARKS, incident.uid, incident.node, text))
+    return sorted(notes, key=lambda note: note.at)
+
+
 async def take(tab: Tab, path: Path) -> None:
     """Write a picture of the page, with few colors."""
     await tab.screenshot(path)
@@ -58,7 +80,7 @@ async def main() -> None:
     fleet, [port] = faulty_fleet(), free_ports(1)
     with tempfile.TemporaryDirectory() as directory:
         store = HistoryStore(f"{directory}/history.sqlite")
-        store.add(past(fleet.wall), fleet.wall)
+        store.add([*past(fleet.wall), *changes(fleet)], fleet.wall)
         store.close()
         pages = StatusPages(pages_context(fleet, directory))
         async with serve_pages(("127.0.0.1", port), pages), browser(Path(directory)) as tab:

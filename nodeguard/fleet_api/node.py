@@ -14,7 +14,7 @@ from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.fleet_api.capacity import work_state
 from nodeguard.fleet_api.incident import list_incidents, summarize_incident
 from nodeguard.fleet_api.marks import marks_of_node
-from nodeguard.fleet_api.recovery import finding_commands
+from nodeguard.fleet_api.recovery import finding_commands, finding_remedy
 from nodeguard.fleet_api.schema.node import (
     ChargeView,
     FindingView,
@@ -137,7 +137,11 @@ def describe_node(
         hold=placement.hold if placement else "",
         maintenance=placement.maintenance if placement else "",
         marks=marks_of_node(planner, uid, now),
-        findings=tuple(_findings(report, decisions, now, finding_commands(planner, uid, name, checks or {})))
+        findings=tuple(
+            _findings(
+                report, decisions, now, finding_commands(planner, uid, name, checks or {}), checks or {}
+            )
+        )
         if report
         else (),
         withheld=tuple(_mark_requests(decisions, IncidentState.WITHHELD, now)),
@@ -260,6 +264,7 @@ def _findings(
     decisions: tuple[MarkDecision, ...],
     now: Instant,
     commands: Callable[[ReportedFinding], tuple[str, ...]],
+    checks: Mapping[str, Check],
 ) -> Iterator[FindingView]:
     outcomes_by_finding = {(item.request.check, item.request.target): item for item in decisions}
     for finding, began, injected in report.faults():
@@ -279,6 +284,7 @@ def _findings(
             injected=injected,
             # No hardware failed.
             how=() if injected else commands(finding),
+            remedy="" if injected else finding_remedy(finding, checks),
             evidence_omitted=finding.omitted,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from nodeguard.fleet.planner import Planner
+from nodeguard.judge.formatting import general_remedy
 from nodeguard.model.check import Check
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.recovery import Recovery, Site, recovery_commands, resets_together
@@ -22,6 +23,12 @@ def finding_commands(
         return recovery_commands(Recovery.of(finding, finding.check, checks), site)
 
     return commands
+
+
+def finding_remedy(finding: ReportedFinding, checks: Mapping[str, Check]) -> str:
+    """Return what to do about a finding; empty if its check is not known, or recommends another action."""
+    check = checks.get(finding.check)
+    return general_remedy(check) if check is not None and check.action == finding.action else ""
 
 
 def incident_commands(planner: Planner, incident: Incident, checks: Mapping[str, Check]) -> tuple[str, ...]:

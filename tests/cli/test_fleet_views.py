@@ -208,21 +208,13 @@ def test_a_marked_node(storm: Fleet) -> None:
       last report just now
       hardware    8 GPUs; no pool, rack/r0
 
-    QUARANTINE  gpu-ecc - GPU 0000:3c:00
-      component   GPU-1
-      since       2023-11-14 22:13:30 UTC, 12 min 50 s ago
-      waiting for gpu-ecc to pass on GPU 0000:3c:00 with fresh data
-
-    QUARANTINE  gpu-lost - GPU 0000:3b:00
-      component   GPU-1
-      since       2023-11-14 22:26:20 UTC, just now
-      waiting for gpu-lost to pass (still failing)
-
     FATAL  gpu-lost - GPU 0000:3b:00
       message     GPU 0000:3b:00 has fallen off the bus: Xid 79
       component   GPU-1
       since       2023-11-14 22:24:10 UTC, 2 min 10 s ago
       evidence    nvml: gone
+      mark        quarantine, set 2023-11-14 22:26:20 UTC, just now
+      waiting for gpu-lost to pass (still failing)
       action      reset the GPU
       how         kubectl drain node-2 --ignore-daemonsets --delete-emptydir-data
                   POD=$(kubectl get pods -n nodeguard -l \\
@@ -234,14 +226,18 @@ def test_a_marked_node(storm: Fleet) -> None:
                   --gpu-reset -i 0000:3b:00.0
                   kubectl exec -n nodeguard "$POD" -- nodeguard gpus attach
                   kubectl uncordon node-2
-      mark        set
       see         nodeguard explain gpu-lost
+      incident    node-2-gpu-0000-3b-00-eafa7dfb
+
+    QUARANTINE  gpu-ecc - GPU 0000:3c:00
+      component   GPU-1
+      since       2023-11-14 22:13:30 UTC, 12 min 50 s ago
+      waiting for gpu-ecc to pass on GPU 0000:3c:00 with fresh data
+      incident    node-2-gpu-0000-3c-00-356027bb
 
       charged     to the budget of check gpu-ecc, 12 min 50 s ago
       budgets     fleet 8 of 375, default pool 5 of 375, rack/r0 2 of 2, check
                   gpu-ecc 1 of 15
-      incident    node-2-gpu-0000-3b-00-eafa7dfb (marked)
-      incident    node-2-gpu-0000-3c-00-356027bb (marked)
     """)
 
 
@@ -257,6 +253,7 @@ def test_a_node_with_a_withheld_mark(storm: Fleet) -> None:
       component   GPU-1
       since       2023-11-14 22:24:10 UTC, 2 min 10 s ago
       evidence    nvml: gone
+      mark        withheld: hold on the node: alice debugs it
       action      reset the GPU
       how         kubectl drain node-7 --ignore-daemonsets --delete-emptydir-data
                   POD=$(kubectl get pods -n nodeguard -l \\
@@ -268,11 +265,10 @@ def test_a_node_with_a_withheld_mark(storm: Fleet) -> None:
                   --gpu-reset -i 0000:3b:00.0
                   kubectl exec -n nodeguard "$POD" -- nodeguard gpus attach
                   kubectl uncordon node-7
-      mark        withheld: hold on the node: alice debugs it
       see         nodeguard explain gpu-lost
+      incident    node-7-gpu-0000-3b-00-12be22f3
 
       budgets     fleet 8 of 375, pool training 3 of 375, rack/r0 2 of 2
-      incident    node-7-gpu-0000-3b-00-12be22f3 (withheld)
     """)
 
 

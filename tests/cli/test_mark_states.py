@@ -89,7 +89,7 @@ def test_without_a_cluster_marks_are_advised() -> None:
     assert "marked" not in text
     text = explained(fleet, 0)
     assert text.startswith("FATAL  node-0: advice: keep all new work off it: gpu-lost.\n")
-    assert "  mark        advised\n" in text
+    assert "  mark        quarantine, advised " in text
     [line] = list_incidents(fleet.planner, LEADER, fleet.now).incidents
     seen = describe_incident(fleet.planner, LEADER, line.name, fleet.now)
     assert seen is not None

@@ -41,11 +41,11 @@ def test_a_gpu_in_its_soak_period_on_a_partially_read_node() -> None:
       since       2023-11-14 22:13:30 UTC, 30 s ago
       waiting for the soak period to end, while gpu-lost continues to pass:
                   2023-11-14 22:23:30 UTC, in 9 min 30 s
+      incident    node-0-gpu-0000-3b-00-21acaae0
 
       charged     to the budget of check gpu-lost, device gpu-0, 30 s ago
       budgets     fleet 0 of 1, default pool 0 of 1, check gpu-lost 1 of 15
       not read    infiniband of port mlx5_0/1: permission denied
-      incident    node-0-gpu-0000-3b-00-21acaae0 (recovering)
     """)
 
 
@@ -63,7 +63,7 @@ def test_a_node_with_a_released_mark() -> None:
       released    gpu-lost at 2023-11-14 22:13:20 UTC; its next soak period is
                   longer
       budgets     fleet 0 of 2, default pool 0 of 2
-      incident    node-0-gpu-0000-3b-00-21acaae0 (resolved)
+      resolved    node-0-gpu-0000-3b-00-21acaae0
     """)
 
 
@@ -83,6 +83,7 @@ def test_a_stale_node() -> None:
       component   GPU-1
       since       2023-11-14 22:12:20 UTC, 2 min ago
       evidence    nvml: gone
+      mark        none: a warning marks nothing
       action      reset the GPU
       how         kubectl cordon node-0
                   POD=$(kubectl get pods -n nodeguard -l \\
@@ -94,11 +95,10 @@ def test_a_stale_node() -> None:
                   --gpu-reset -i 0000:3b:00.0
                   kubectl exec -n nodeguard "$POD" -- nodeguard gpus attach
                   kubectl uncordon node-0
-      mark        none: a warning marks nothing
       see         nodeguard explain gpu-lost
+      incident    node-0-gpu-0000-3b-00-21acaae0
 
       budgets     fleet 0 of 20, default pool 0 of 20
-      incident    node-0-gpu-0000-3b-00-21acaae0 (open)
     """)
     fleet.restart()
     fleet.carry_out()

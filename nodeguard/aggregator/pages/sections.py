@@ -30,8 +30,14 @@ _PATHS: dict[str, Callable[[str], str]] = {
 def sections(view: View, advice: Html = EMPTY) -> Html:
     """Return a view. The first heading is that of the page. advice: comes after the first section."""
     first, *others = view.sections
-    rest = join(element("section", _section(section, "h2")) for section in others)
+    rest = join(element("section", _section(section, "h2"), class_=_card(section)) for section in others)
     return join((element("section", _section(first, "h1"), class_="head"), advice, rest))
+
+
+def _card(section: Section) -> str | bool:
+    """Return the class of a section about one thing with a health or a mark; False for another one."""
+    title = section.heading
+    return f"card {title.style}" if title is not None and title.is_badge else False
 
 
 def _section(section: Section, tag: str) -> Html:
@@ -89,7 +95,7 @@ def _value(row: Row) -> str:
         return join(part for index, item in enumerate(links) for part in ((", ", item) if index else (item,)))
     if row.about is not None:
         return link(_PATHS[row.about.kind](row.about.name), row.value)
-    return element("code", row.value) if row.is_command else row.value
+    return element("code", row.value, class_="command") if row.is_command else row.value
 
 
 def _subject(subject: Subject) -> Html:

@@ -219,17 +219,14 @@ def nodes_page(fleet: Fleet, query: NodeQuery) -> PageContent:
 
 def node_page(fleet: Fleet, name: str, past: Html) -> PageContent | None:
     """Return the page of a node; None if there is none. past: its changes and findings over time."""
-    node = describe_node(fleet.planner, fleet.service, name, fleet.now)
+    checks = {check.id: check for check in fleet.catalogue.checks}
+    node = describe_node(fleet.planner, fleet.service, name, fleet.now, checks)
     if node is None:
         return None
     view = node_view(node)
-    checks = dict.fromkeys(finding.check for finding in node.findings)
-    advice = _advice([(check, fleet.remedies[check]) for check in checks if check in fleet.remedies])
     domains = [join((link(domain_path(domain), domain), " ")) for domain in node.domains]
-    open_incidents = [item for item in node.incidents if item.state != IncidentState.RESOLVED]
     content = (
-        sections(view, advice),
-        element("section", element("h2", "Incidents"), incident_table(open_incidents, fleet.remedies)),
+        sections(view),
         past,
         element("section", element("h2", "Domains"), element("p", *domains)) if domains else EMPTY,
     )

@@ -61,8 +61,9 @@ class FindingView(Struct, frozen=True):
     the mark of its domain covers it), None where it requests none; reason: of that state. until,
     seconds_left: end of the grace period of a pending mark. injected: whether an operator injected it.
     hardware: names of the GPU for a person who has to find it; None for another target. how: commands that
-    carry out the action, in their order; empty if there are none. evidence_omitted: number of pieces of
-    evidence that the agent did not report.
+    carry out the action, in their order; empty if there are none. remedy: what to do, from the check; empty
+    if this aggregator does not have the check, or if the finding has another action. evidence_omitted: number
+    of pieces of evidence that the agent did not report.
     """
 
     check: str
@@ -84,6 +85,7 @@ class FindingView(Struct, frozen=True):
     seconds_left: float = 0.0
     injected: bool = False
     how: tuple[str, ...] = ()
+    remedy: str = ""
     evidence_omitted: int = 0
 
 

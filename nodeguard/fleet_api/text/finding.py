@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nodeguard.fleet_api.schema.node import FindingView
 from nodeguard.fleet_api.text.phrases import first_names, target_text
-from nodeguard.fleet_api.view import Field, Section, badge_heading, commands
+from nodeguard.fleet_api.view import Field, Heading, Section, badge_heading, commands
 from nodeguard.model.finding import Finding
 from nodeguard.model.target import target_label
 
@@ -23,20 +23,26 @@ class FindingTexts(NamedTuple):
     since: str
     evidence: Iterable[str]
     omitted: int
-    see: tuple[Field, ...]
+    marks: tuple[Field, ...] = ()
     processes: str = ""
     action: str = ""
     commands: tuple[str, ...] = ()
+    see: tuple[Field, ...] = ()
 
 
 def finding_section(finding: Finding | FindingView, texts: FindingTexts) -> Section:
     """Return the section about a finding."""
+    return Section(finding_heading(finding, texts.title), tuple(finding_fields(finding, texts)))
+
+
+def finding_heading(finding: Finding | FindingView, title: str) -> Heading:
+    """Return the heading of a finding: its health, its title and its part."""
     health = finding.health.value
-    title = f"{texts.title} - {target_text(finding.target, finding.hardware)}"
-    return Section(badge_heading(health, health, title), tuple(_fields(finding, texts)))
+    return badge_heading(health, health, f"{title} - {target_text(finding.target, finding.hardware)}")
 
 
-def _fields(finding: Finding | FindingView, texts: FindingTexts) -> Iterator[Field]:
+def finding_fields(finding: Finding | FindingView, texts: FindingTexts) -> Iterator[Field]:
+    """Yield the fields of a finding: what failed, since when, the evidence, the marks, and what to do."""
     if finding.message:
         yield Field("message", finding.message)
     if finding.targets:
@@ -50,6 +56,7 @@ def _fields(finding: Finding | FindingView, texts: FindingTexts) -> Iterator[Fie
         yield Field("", f"and {texts.omitted} more", "dim")
     if texts.processes:
         yield Field("process", texts.processes)
+    yield from texts.marks
     if texts.action:
         yield Field("action", texts.action)
         yield from commands(texts.commands)

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nodeguard.fleet_api.schema.node import ChargeView, FindingView, MarkRequestView, NodeView
-from nodeguard.fleet_api.text.finding import FindingTexts, finding_section
+from msgspec.structs import replace
+
+from nodeguard.fleet_api.schema.node import ChargeView, MarkRequestView, MarkView, NodeView
+from nodeguard.fleet_api.text.fault import (
+    NodeFault,
+    dry_run_effect,
+    fault_section,
+    incident_field,
+    is_of_domain,
+    node_faults,
+)
 from nodeguard.fleet_api.text.phrases import (
     api_time,
     budget_text,
@@ -19,10 +28,9 @@ from nodeguard.fleet_api.text.phrases import (
     repeat_offender_text,
     state_text,
     target_text,
-    time_and_age,
 )
 from nodeguard.fleet_api.view import Field, Section, Subject, View, badge_heading, see
-from nodeguard.model.finding import Action, DataStatus
+from nodeguard.model.finding import DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
 from nodeguard.model.job import jobs_text
@@ -31,17 +39,26 @@ from nodeguard.model.target import target_label
 
 
 def node_view(node: NodeView) -> View:
-    """Return the view: its state, marks and findings, and mark requests, budgets and incidents."""
+    """Return the view: its state, a card for each degraded domain and each fault, then mark requests, budgets
+    and the other incidents.
+    """
     heading = badge_heading(node.health, node.health, f"{node.node}: {_summary(node)}.")
-    last = (*_requests(node), *_last(node))
+    faults = node_faults(node)
+    last = (*_requests(node), *_last(node), *_other_incidents(node, faults))
     return View(
         (
             Section(heading, tuple(_facts(node))),
-            *map(mark_section, node.marks),
-            *map(_finding, node.findings),
+            *(_domain(mark) for mark in node.marks if is_of_domain(mark)),
+            *map(fault_section, faults),
             *((Section(None, last),) if last else ()),
         )
     )
+
+
+def _domain(mark: MarkView) -> Section:
+    """Return the card of a degraded domain: the domain has the reason, and what to do."""
+    section = mark_section(mark)
+    return replace(section, rows=(*section.rows, see(Subject("domain", mark.target))))
 
 
 def _requests(node: NodeView) -> Iterator[Field]:
@@ -171,50 +188,10 @@ def _report(node: NodeView) -> Field:
     return Field("last report", text, name_style="warning" if node.stale else "dim")
 
 
-def _finding(finding: FindingView) -> Section:
-    status = "" if finding.data_status == DataStatus.FRESH else f"; data {finding.data_status.value}"
-    # The node needs no repair for a finding that its domain explains.
-    acts = finding.action != Action.NONE and finding.state != IncidentState.OPEN
-    style = "fatal" if finding.state == IncidentState.WITHHELD else "dim"
-    mark = Field("mark", _mark_state(finding), name_style=style)
-    texts = FindingTexts(
-        title=check_name(finding.check, injected=finding.injected),
-        since=f"{time_and_age(finding.since, finding.age)}{status}",
-        evidence=finding.evidence,
-        omitted=finding.evidence_omitted,
-        action=finding.action.phrase if acts else "",
-        commands=finding.how,
-        see=(mark, see(Subject("check", finding.check))),
-    )
-    return finding_section(finding, texts)
-
-
-def _mark_state(finding: FindingView) -> str:
-    """Return the state of the mark that a finding requests, as text."""
-    match finding.state:
-        case IncidentState.MARKED:
-            return "set"
-        case IncidentState.ADVISED:
-            return "advised"
-        case IncidentState.PENDING:
-            return state_text(IncidentState.PENDING, finding.until, finding.seconds_left)
-        case IncidentState.WITHHELD:
-            return f"withheld: {finding.reason}"
-        case IncidentState.DRY_RUN:
-            return f"dry run: {_would(finding.reason)}"
-        case _:
-            return f"none: {finding.reason}"
-
-
-def _would(reason: str) -> str:
-    """Return what enforcement would do. reason: why the mark would be withheld, empty for set."""
-    return f"would be withheld: {reason}" if reason else "would be set; the check is not enforced"
-
-
 def _request(state: IncidentState, request: MarkRequestView) -> Field:
     """Return the field of a mark request without its finding."""
     text = (
-        f"dry run, {_would(request.reason)}"
+        f"dry run, {dry_run_effect(request.reason)}"
         if state == IncidentState.DRY_RUN
         else state_text(state, request.until, request.seconds_left)
     )
@@ -240,8 +217,15 @@ def _last(node: NodeView) -> Iterator[Field]:
         count = count_noun(node.incidents_omitted, "incident")
         text = f"{count} over the limit; the findings are above"
         yield Field("omitted", text, name_style="warning")
+
+
+def _other_incidents(node: NodeView, faults: Sequence[NodeFault]) -> Iterator[Field]:
+    """Yield the incidents that no card has: those of domains and checks, and those that are over."""
+    with_card = {fault.incident.name for fault in faults if fault.incident is not None}
     for incident in node.incidents:
-        yield Field("incident", f"{incident.name} ({incident.state.phrase})")
+        if incident.name not in with_card:
+            state = "" if incident.state == IncidentState.RESOLVED else incident.state.phrase
+            yield incident_field(incident, state)
 
 
 def _charge(charge: ChargeView) -> Field:

@@ -260,11 +260,16 @@ def mark_section(mark: MarkView) -> Section:
         fields.append(Field("component", mark.component))
     written = "" if mark.written else "; not written yet"
     fields.append(Field("since", time_and_age(mark.since, mark.age) + written))
-    wait = mark.wait
-    until = f": {api_time(wait.until)}, in {format_duration(wait.seconds_left)}" if wait.until else ""
-    fields.append(Field("state" if wait.on == "write" else "waiting for", f"{wait.message}{until}"))
+    fields.append(wait_field(mark))
     heading = badge_heading(mark.mark, kind.style, f"{check} - {target}{device}")
     return Section(heading, tuple(fields))
+
+
+def wait_field(mark: MarkView) -> Field:
+    """Return the field with the condition of the release of a mark."""
+    wait = mark.wait
+    until = f": {api_time(wait.until)}, in {format_duration(wait.seconds_left)}" if wait.until else ""
+    return Field("state" if wait.on == "write" else "waiting for", f"{wait.message}{until}")
 
 
 def topology_text(topology: TopologyView) -> str:

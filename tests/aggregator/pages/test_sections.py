@@ -44,8 +44,8 @@ def test_items_are_a_list_in_which_repeated_names_are_printed_once() -> None:
 def test_the_commands_of_an_action_are_code_below_each_other() -> None:
     page = fields(commands(("nodeguard gpus detach", "nvidia-smi -r")))
     assert page == (
-        '<dl><div><dt class="dim">how</dt><dd><code>nodeguard gpus detach</code></dd></div>'
-        '<div><dt class="dim"></dt><dd><code>nvidia-smi -r</code></dd></div></dl>'
+        '<dl><div><dt class="dim">how</dt><dd><code class="command">nodeguard gpus detach</code></dd></div>'
+        '<div><dt class="dim"></dt><dd><code class="command">nvidia-smi -r</code></dd></div></dl>'
     )
 
 

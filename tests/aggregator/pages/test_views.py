@@ -358,15 +358,18 @@ def test_each_incident_and_finding_links_to_a_page_that_explains_it() -> None:
         assert [check for check in explained if check_page(fleet, check) is None] == []
 
 
-def test_the_page_of_a_node_has_its_marks_findings_incidents_and_domains() -> None:
-    shown = parsed(node_page(faulty(), gpu_name(100), EMPTY))
-    words = " ".join(shown.words)
+def test_the_page_of_a_node_states_a_fault_once_with_its_mark_and_what_to_do() -> None:
+    page = node_page(faulty(), gpu_name(100), EMPTY)
+    words = text(page)
     assert "quarantined: gpu-lost" in words
+    assert words.count("gpu-lost - GPU 0000:3b:00") == 1
+    assert words.count("fell off the bus (Xid 79)") == 1
     assert "NVRM: Xid (PCI:0000:3b:00): 79" in words
-    assert REMEDIES["gpu-lost"] in words
-    links = [attributes.get("href") for tag, attributes in shown.elements if tag == "a"]
-    assert "/domains/fabric/p1/r12" in links
-    assert any((path or "").startswith("/incidents/gpu-h100-0100-") for path in links)
+    assert "mark quarantine, set 2023-11-14 22:24:20 UTC, just now waiting for gpu-lost to pass" in words
+    assert "action Reboot the node. If the GPU is lost again, power-cycle the node" in words
+    assert "how kubectl drain gpu-h100-0100" in words
+    assert "/domains/fabric/p1/r12" in links(page)
+    assert any(path.startswith("/incidents/gpu-h100-0100-") for path in hrefs(page))
     assert node_page(faulty(), "no-such-node", EMPTY) is None
 
 

@@ -184,6 +184,7 @@ def test_a_node_of_a_degraded_domain() -> None:
     DOMAIN-DEGRADED  link-down - fabric/p0/r0
       since       2023-11-14 22:13:41 UTC, 5 s ago
       waiting for fabric/p0/r0 to recover: over when fewer than 2 of its nodes show it for 30 min
+      see         nodeguard describe domain fabric/p0/r0
 
     FATAL  port-down - port mlx5_0/1
       message     the port is down

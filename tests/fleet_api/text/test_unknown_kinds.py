@@ -32,7 +32,7 @@ def test_a_node_with_an_unknown_kind_of_mark() -> None:
     assert view is not None
     text = look(node_view(msgspec.json.decode(of_newer_version(view), type=NodeView)), 120)
     assert text.splitlines()[0] == "FATAL  node-0: marked preflight: gpu-lost."
-    assert "\nPREFLIGHT  gpu-lost - GPU 0000:3b:00" in text
+    assert "\n  mark        preflight, set " in text
 
 
 def test_a_list_of_nodes_shows_an_unknown_kind() -> None:
