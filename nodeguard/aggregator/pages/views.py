@@ -46,6 +46,7 @@ from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.text.status import BUDGETS, TOPOLOGIES, WITHHELD, agents_text, status_view
 from nodeguard.fleet_api.view import Field, Note
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.check import Check
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 
@@ -69,6 +70,11 @@ class Fleet(NamedTuple):
     now: Instant
     remedies: Mapping[str, str]
     catalogue: Catalogue
+
+    @property
+    def checks(self) -> Mapping[str, Check]:
+        """Return the checks by id, for the commands of each."""
+        return {check.id: check for check in self.catalogue.checks}
 
 
 class PageContent(NamedTuple):
@@ -179,7 +185,7 @@ def _state_choices(fleet: Fleet, check: str, states: frozenset[IncidentState]) -
 
 def incident_page(fleet: Fleet, name: str) -> PageContent | None:
     """Return the page of an incident; None if there is none of this name."""
-    incident = describe_incident(fleet.planner, fleet.service, name, fleet.now)
+    incident = describe_incident(fleet.planner, fleet.service, name, fleet.now, fleet.checks)
     if incident is None:
         return None
     view = incident_view(incident)
@@ -219,8 +225,7 @@ def nodes_page(fleet: Fleet, query: NodeQuery) -> PageContent:
 
 def node_page(fleet: Fleet, name: str, past: Html) -> PageContent | None:
     """Return the page of a node; None if there is none. past: its changes and findings over time."""
-    checks = {check.id: check for check in fleet.catalogue.checks}
-    node = describe_node(fleet.planner, fleet.service, name, fleet.now, checks)
+    node = describe_node(fleet.planner, fleet.service, name, fleet.now, fleet.checks)
     if node is None:
         return None
     view = node_view(node)

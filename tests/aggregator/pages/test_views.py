@@ -29,6 +29,7 @@ from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.check import explanation_view
 from nodeguard.fleet_api.text.status import headline
 from nodeguard.fleet_api.view import Field, Row
+from nodeguard.model.finding import Action
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import InjectionPolicy
 from nodeguard.wire.report import Inventory, ReportedEvidence, UnreadableTargets
@@ -308,6 +309,15 @@ def test_the_page_of_an_incident_has_its_reason_and_advice() -> None:
     assert "withheld, the mark is not applied: hold on the node" in shown
     assert REMEDIES["gpu-lost"] in shown
     assert incident_page(fleet, "no-such-incident") is None
+
+
+def test_the_pages_of_a_node_and_of_its_incident_have_the_commands_of_the_check() -> None:
+    fleet = plain_fleet(8)
+    fleet.report(3, finding("clock-unsynchronized", "node", action=Action.RESTART_SERVICE))
+    fleet.carry_out()
+    [incident] = fleet.planner.all_incidents()
+    for page in (node_page(inputs(fleet), gpu_name(3), EMPTY), incident_page(inputs(fleet), incident.name)):
+        assert "chroot /host systemctl restart chronyd" in text(page)
 
 
 def hrefs(view: PageContent | None) -> list[str]:
