@@ -15,6 +15,9 @@ from nodeguard.model.instant import rfc3339
 # milliseconds on an idle node; a slow console delays lines by seconds.
 _FOLLOWS = 10.0
 
+# Seconds within which a job ends after a fault of the node: its other processes fail in NCCL, or are killed.
+_AFTER_FAULT = 60.0
+
 # The work that a node can take, by its health.
 _WORK = {
     Health.WARNING: "can take work",
@@ -128,6 +131,18 @@ def application_errors(finding: Finding) -> list[ApplicationError]:
         if not follows:
             errors.append(evidence)
     return [ApplicationError(finding.target, finding.hardware, error) for error in errors]
+
+
+def preceding_fault(error: ApplicationError, findings: Sequence[Finding]) -> Finding | None:
+    """Return the fatal finding that began at most a minute before an error, so that it may be its cause."""
+    return next(
+        (
+            finding
+            for finding in findings
+            if finding.health == Health.FATAL and 0 <= error.evidence.at - finding.since <= _AFTER_FAULT
+        ),
+        None,
+    )
 
 
 def process_text(evidence: Evidence) -> str:

@@ -9,7 +9,7 @@ from nodeguard.fleet_api.view import View
 # The size of a terminal that was never resized, and of the output without one.
 SCREEN_ROWS, SCREEN_COLUMNS = 24, 80
 
-# From much to little: the worst findings in full, then the errors of applications, then the rest.
+# From much to little: the worst findings in full, a line for each other one, then the errors of applications.
 _DETAILS = (
     EVERYTHING,
     *(
@@ -17,7 +17,8 @@ _DETAILS = (
         for findings in (3, 2, 1)
         for evidence, errors, others in ((3, 4, 4), (2, 2, 3), (1, 2, 1))
     ),
-    *(Detail(1, lines, evidence=0, errors=1, others=0) for lines in (9, 7, 5, 3, 2, 1, 0)),
+    Detail(1, lines=9, evidence=0, errors=1, others=0),
+    *(Detail(1, lines, evidence=0, errors=0, others=0) for lines in (9, 7, 5, 3, 2, 1, 0)),
 )
 
 

@@ -14,6 +14,7 @@ from nodeguard.cli.render.conclusion import (
     finding_text,
     is_healthy,
     no_commands,
+    preceding_fault,
     process_text,
 )
 from nodeguard.cli.render.terminal import format_time
@@ -43,9 +44,9 @@ class Detail(NamedTuple):
     lines: int | None = None
     """Further findings, with a line each."""
     evidence: int = 3
-    """Pieces of evidence of a finding; 0 leaves out its component, hardware and processes, too."""
+    """Pieces of evidence of a finding; 0 leaves out its component, serial number and processes, too."""
     errors: int = 4
-    """Errors of applications with one remedy."""
+    """Errors of applications with one remedy; 0 for their number only."""
     others: int | None = None
     """Other findings that do not affect the health, and unread data, each."""
 
@@ -150,9 +151,10 @@ def _finding(finding: Finding, text: VerdictText, commands: tuple[str, ...], det
         commands=commands,
         see=(Field("see", f"nodeguard explain {finding.check}{option}", "dim"),),
     )
-    return finding_section(
-        finding if detail.evidence else replace(finding, component="", hardware=None), texts
-    )
+    if not detail.evidence:
+        hardware = finding.hardware and Hardware(index=finding.hardware.index)
+        finding = replace(finding, component="", hardware=hardware)
+    return finding_section(finding, texts)
 
 
 def _evidence(evidence: Evidence, meanings: Mapping[str, str]) -> str:
@@ -173,12 +175,29 @@ def _informational(text: VerdictText, detail: Detail) -> Iterator[Field]:
     verdict = text.verdict
     errors: dict[str, list[ApplicationError]] = {}
     others = []
+    after: dict[Finding, list[ApplicationError]] = {}
     for finding in verdict.informational:
         listed = application_errors(finding)
-        if listed:
-            errors.setdefault(finding.remedy, []).extend(listed)
-        else:
+        if not listed:
             others.append(finding)
+        for error in listed:
+            fault = preceding_fault(error, verdict.findings)
+            if fault is None:
+                errors.setdefault(finding.remedy, []).append(error)
+            else:
+                after.setdefault(fault, []).append(error)
+    for fault, listed in after.items():
+        count = count_noun(len(listed), "error")
+        name = f"{fault.title}: {_short(fault.target, fault.hardware)}"
+        yield Field(
+            "application",
+            f"{count} of programs within a minute after {name}. Repair the node first: the fault may have "
+            "ended these programs.",
+        )
+    if errors and not detail.errors:
+        count = count_noun(sum(map(len, errors.values())), f"{'other ' if after else ''}error")
+        yield Field("application", f"{count} of programs: -v shows the programs and what to do")
+        errors = {}
     for remedy, listed in errors.items():
         listed.sort(key=lambda error: error.evidence.at)
         for error in listed[-detail.errors :]:

@@ -465,3 +465,28 @@ def test_the_readme_shows_the_real_output(capsys: pytest.CaptureFixture[str]) ->
     shown = readme.split("$ nodeguard check --from fixtures/gpu-off-bus\n")[1].split("\n## ")[0]
     main(["check", "--from", LOST])
     assert capsys.readouterr().out.startswith(dedent(shown).rstrip())
+
+
+def test_the_first_screen_of_a_bad_night_says_what_failed_and_what_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["check", "--from", str(bundle_path("bad-night"))]) == 2
+    screen = " ".join(capsys.readouterr().out.split())
+    for part in (
+        "2 fatal, 1 suspect, 1 warning. Worst: GPU lost: GPU 5 (0000:c3:00, serial 1650522100005, module 6).",
+        "FATAL GPU lost - GPU 5 (0000:c3:00) ",
+        "how systemctl reboot",
+        "FATAL Port down: port mlx5_1/1.",
+        "SUSPECT File system full: /scratch.",
+        "WARNING Row remap waits for a reset: GPU 3. Reset the GPU.",
+        "6 errors of programs within a minute after GPU lost: GPU 5. Repair the node first:",
+        "2 other errors of programs: -v shows the programs and what to do",
+    ):
+        assert part in screen
+
+
+def test_an_error_long_before_a_fault_is_that_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", str(bundle_path("bad-night")), "-v"]) == 2
+    output = " ".join(capsys.readouterr().out.split())
+    assert "GPU 2, 11:00:00 python3 (pid 41000): illegal memory access of the program (Xid 31)" in output
+    assert "Xid 45" not in output
