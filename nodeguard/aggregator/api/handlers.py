@@ -128,7 +128,7 @@ class _Handlers:
         context = self._context
         page = describe_node(context.planner, context.service(), name, context.now(), context.checks)
         if page is None:
-            raise _RefusedError(404, f"there is no node '{name}': GET /v1/nodes lists them")
+            raise _RefusedError(404, f"there is no node '{name}': see nodeguard get nodes")
         return _answer(page)
 
     async def gpus(self, request: web.Request) -> web.Response:
@@ -158,7 +158,7 @@ class _Handlers:
         """Return the name of a node in the query, empty for none. Raises _RefusedError."""
         of = request.query.get("node", "")
         if of and not self._context.planner.state.uid(of):
-            raise _RefusedError(404, f"there is no node '{of[:_NAME]}': GET /v1/nodes lists them")
+            raise _RefusedError(404, f"there is no node '{of[:_NAME]}': see nodeguard get nodes")
         return of
 
     async def incidents(self, request: web.Request) -> web.Response:
@@ -184,7 +184,7 @@ class _Handlers:
         name = _name(request)
         matches = domains_named(self._context.planner, name)
         if not matches:
-            raise _RefusedError(404, f"there is no domain '{name}': GET /v1/domains?all=yes lists them")
+            raise _RefusedError(404, f"there is no domain '{name}': see nodeguard get domains --all")
         if len(matches) > 1:
             raise _RefusedError(409, f"'{name}' is several domains: write one of {first_names(matches)}")
         return _answer(describe_domain(self._context.planner, matches[0], self._context.now()))
@@ -192,7 +192,7 @@ class _Handlers:
     async def history(self, request: web.Request) -> web.Response:
         name, context, now = request.query.get("name", ""), self._context, self._context.now()
         if not context.history:
-            raise _RefusedError(409, "this aggregator records no history: start it with --history")
+            raise _RefusedError(409, "this aggregator records no history: start it with --history DIR")
         since = now.wall - _seconds(request.query.get("since", ""))
         try:
             view = await asyncio.to_thread(read_history_view, context.history, name, since, now.wall)
@@ -277,7 +277,7 @@ class _Handlers:
         wanted, name = await _body(request, GpusRequest), _name(request)
         node = self._context.planner.node_named(name)
         if node is None:
-            raise _RefusedError(404, f"there is no node '{name}': GET /v1/nodes lists them")
+            raise _RefusedError(404, f"there is no node '{name}': see nodeguard get nodes")
         wall = self._context.now().wall
         action = requested_detach(node, wanted.gpus, wanted.seconds, wanted.by, wall)
         try:
@@ -354,7 +354,7 @@ def _states(names: list[str]) -> frozenset[IncidentState]:
 
 
 def _no_incident(name: str) -> _RefusedError:
-    return _RefusedError(404, f"there is no incident '{name}': GET /v1/incidents?state=all lists them")
+    return _RefusedError(404, f"there is no incident '{name}': see nodeguard get incidents --all")
 
 
 def _answer(content: Struct, status_code: int = 200) -> web.Response:

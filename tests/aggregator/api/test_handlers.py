@@ -158,7 +158,7 @@ async def test_a_detach_of_gpus_is_reserved(tmp_path: Path) -> None:
         assert attach.request.startswith("an operator at ")
         for invalid in ({}, {"seconds": -1}, {"seconds": 86_401}, {"seconds": 1, "gpus": [""]}):
             assert (await query("POST", "nodes/node-1/gpus", json=invalid))[0] == 400
-        expected = (404, "there is no node 'node-77': GET /v1/nodes lists them")
+        expected = (404, "there is no node 'node-77': see nodeguard get nodes")
         assert await query.error("POST", "nodes/node-77/gpus", json=body) == expected
         actions.error = "no NodeActions"
         expected = (409, "not done, as it cannot be stored: no NodeActions")
@@ -212,7 +212,7 @@ async def test_the_history_of_a_node_is_read_from_the_file(tmp_path: Path) -> No
         status, error = await query.error("GET", "history")
         assert (status, "the history cannot be read" in error) == (409, True)
     async with client(tmp_path, fleet, RecordingActions()) as query:
-        problem = "this aggregator records no history: start it with --history"
+        problem = "this aggregator records no history: start it with --history DIR"
         assert await query.error("GET", "history") == (409, problem)
 
 
@@ -281,13 +281,13 @@ async def test_every_error_has_a_remedy(tmp_path: Path) -> None:
     actions = RecordingActions()
     async with client(tmp_path, fleet_with_fault(), actions) as query:
         for method, path, options, expected in (
-            ("GET", "nodes/node-9", {}, (404, "there is no node 'node-9': GET /v1/nodes lists them")),
+            ("GET", "nodes/node-9", {}, (404, "there is no node 'node-9': see nodeguard get nodes")),
             ("GET", "nodes/" + "x" * 300, {}, (404, "a name has 253 characters at most: this is none")),
-            ("GET", "incidents?node=no", {}, (404, "there is no node 'no': GET /v1/nodes lists them")),
-            ("GET", "incidents/no", {}, (404, "there is no incident 'no': GET /v1/incidents?state=all lists them")),
-            ("POST", "incidents/no", {"json": {"action": "clear"}}, (404, "there is no incident 'no': GET /v1/incidents?state=all lists them")),
+            ("GET", "incidents?node=no", {}, (404, "there is no node 'no': see nodeguard get nodes")),
+            ("GET", "incidents/no", {}, (404, "there is no incident 'no': see nodeguard get incidents --all")),
+            ("POST", "incidents/no", {"json": {"action": "clear"}}, (404, "there is no incident 'no': see nodeguard get incidents --all")),
             ("GET", "incidents?state=bad", {}, (400, "'bad' is no state: there is all, open, pending, dry-run, withheld, marked, advised, recovering, resolved")),
-            ("GET", "domains/no/r0", {}, (404, "there is no domain 'no/r0': GET /v1/domains?all=yes lists them")),
+            ("GET", "domains/no/r0", {}, (404, "there is no domain 'no/r0': see nodeguard get domains --all")),
             ("GET", "pause", {}, (405, "GET is not for /v1/pause: use POST")),
             ("GET", "x", {}, (404, "/v1/x: Not Found: there is /v1/status, /v1/nodes, /v1/domains, /v1/incidents and /v1/history")),
             ("POST", "pause", {"data": b"x" * 20_000}, (413, "the request is too large: 16384 bytes at most")),
