@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, NoReturn
 
@@ -14,10 +15,11 @@ from nodeguard.model.failure import UserError
 # Exit codes of the monitoring-plugins convention.
 OK, WARNING, FATAL, UNKNOWN = 0, 1, 2, 3
 
-# The error of a command that needs the aggregator's packages.
+# The error of a command that needs the aggregator's packages. It names no package of a public index:
+# nodeguard is on none, so anyone could register the name.
 MISSING_EXTRA = (
-    "the packages of the aggregator are missing: pip install 'gpu-nodeguard[aggregator]', "
-    "in a clone pip install '.[aggregator]'"
+    "the packages of the aggregator are missing: in a clone run "
+    f"{sys.executable} -m pip install '.[aggregator]', or name the wheel of a release in place of the dot"
 )
 
 # Characters of an address: far more than any has, far less than a report holds.
