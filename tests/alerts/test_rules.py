@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.alerts.rules import MAIN, RUNBOOK, Promtool, alerts, rules, unit_tests
+from tests.docs.pages import yaml_blocks
 from tests.paths import ROOT
 
 # No engineer is paged while the policy only observes, or for an incident of which the mark is not enforced.
@@ -48,6 +49,17 @@ EVERY_RULE = pytest.mark.parametrize(("component", "rule"), RULES, ids=[rule["al
 @COMPONENTS
 def test_promtool_accepts_the_rules(component: str, promtool: Promtool) -> None:
     result = promtool("check", "rules", str(rules(component)))
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_promtool_accepts_the_scrape_jobs_of_the_page(promtool: Promtool, tmp_path: Path) -> None:
+    blocks = [block for block in yaml_blocks(RUNBOOK) if "scrape_configs" in block]
+    names = [[job["job_name"] for job in block["scrape_configs"]] for block in blocks]
+    assert names == [["nodeguard-aggregator", "nodeguard"]] * 2  # with and without Kubernetes
+    settings = tmp_path / "prometheus.yml"
+    # Debian's Prometheus has no discovery of Kubernetes.
+    settings.write_text(yaml.safe_dump(blocks[1]))
+    result = promtool("check", "config", str(settings))
     assert result.returncode == 0, result.stdout + result.stderr
 
 
