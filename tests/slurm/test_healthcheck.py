@@ -70,9 +70,9 @@ class Node:
             except BlockingIOError:
                 return messages
 
-    def run(self, node: str) -> int:
-        """Run the script as slurmd does. Returns its exit code."""
-        environment = {**os.environ, "SLURMD_NODENAME": node}
+    def run(self, node: str, **more: str) -> int:
+        """Run the script as slurmd does, with more environment. Returns its exit code."""
+        environment = {**os.environ, "SLURMD_NODENAME": node, **more}
         return subprocess.run([self.script], env=environment, timeout=60.0, check=False).returncode
 
 
@@ -125,6 +125,13 @@ def test_a_fatal_finding_drains_the_node_once(site: Site) -> None:
     assert site.node.run("gpu-1") == 1
     assert site.slurm.reason("gpu-1") == reason
     assert site.node.log() == []
+
+
+def test_a_rehearsal_drains_a_healthy_node(site: Site) -> None:
+    program = f'cd {ROOT}; exec {sys.executable} -m nodeguard.cli.main "$@"'
+    site.node.install("nodeguard", program)
+    assert site.node.run("gpu-1", NODEGUARD_FROM="fixtures/gpu-off-bus") == 1
+    assert site.slurm.reason("gpu-1").startswith("nodeguard: gpu-off-bus should take no work. GPU lost")
 
 
 def test_a_node_that_is_out_of_service_keeps_the_reason_of_its_administrator(site: Site) -> None:

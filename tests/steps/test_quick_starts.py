@@ -58,7 +58,13 @@ def test_the_page_of_slurm_leads_to_an_aggregator_with_advice(reader: Reader) ->
         "nodeguard get nodes": "gpu-1",
         "nodeguard describe node gpu-1": "gpu-lost",
     }
-    outputs = reader.follow(SLURM, files=["/etc/slurm/slurm.conf", "/etc/nodeguard/agent.yaml"], shows=shows)
+    rehearsal = "NODEGUARD_FROM=fixtures/gpu-off-bus /etc/slurm/nodeguard-healthcheck"
+    outputs = reader.follow(
+        SLURM,
+        files=["/etc/slurm/slurm.conf", "/etc/nodeguard/agent.yaml"],
+        codes={rehearsal: {1}},  # it finds the fault, and no Slurm on this machine
+        shows=shows,
+    )
     assert joined(outputs["nodeguard status"]).startswith(joined(shows["nodeguard status"]))
     assert outputs["nodeguard describe node gpu-1"].startswith("FATAL  gpu-1: dry run: ")
     program = reader.machine.path("/etc/slurm/nodeguard-healthcheck")
