@@ -14,6 +14,8 @@ from prometheus_client.registry import Collector
 
 from nodeguard import __version__
 from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher
+from nodeguard.aggregator.fault_counter import FaultCounter, FaultLabels
+from nodeguard.aggregator.fault_metrics import REPAIR_BUCKETS, fault_families
 from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.incident_metrics import incident_families
 from nodeguard.aggregator.ingest.server import IngestServer
@@ -51,7 +53,7 @@ _disable_created()
 class AggregatorMetrics:
     """The registry of one aggregator. Its methods are the listeners of the parts that it measures.
 
-    planner: has the catalogue of the checks. marks: counts the changes of marks.
+    planner: has the catalogue of the checks. marks, faults: count the changes of marks and of faults.
 
     Series of single nodes are few: the marked and the unprotected. The agents export those of each node.
     """
@@ -93,6 +95,13 @@ class AggregatorMetrics:
             ["check", "health"],
             registry=self.registry,
         )
+        self._repair_duration = histogram(
+            "repair_duration_seconds",
+            "Time from the begin of a fault to its end.",
+            REPAIR_BUCKETS,
+            FaultLabels._fields,
+        )
+        self.faults = FaultCounter(on_repaired=self.fault_repaired)
         self.marks = MarkCounter(on_released=release_delay.observe)
         ProcessCollector(registry=self.registry)
 
@@ -105,6 +114,10 @@ class AggregatorMetrics:
         self._detection_delay.observe(seconds)
         check = self._checks.label(finding.check, self._planner.state.checks.catalogue)
         self._findings.labels(check, finding.health.value).inc()
+
+    def fault_repaired(self, labels: FaultLabels, seconds: float) -> None:
+        """Measure a fault that ended. seconds: since its begin."""
+        self._repair_duration.labels(*labels).observe(seconds)
 
     def marks_written(self, seconds: float) -> None:
         """Measure the write of the marks of a Node, from the plan to the response."""
@@ -125,9 +138,12 @@ class AggregatorMetrics:
             if service.is_planned:
                 self._plan_duration.observe(service.plan_seconds)
             self.marks.plan_made(service.planner, plan, planned_at, acts=service.is_active)
+            self.faults.plan_made(
+                service.planner, plan, service.backend.decisions, planned_at, acts=service.is_active
+            )
 
         service.plan_listeners.append(planned)
-        self.registry.register(_ServiceCollector(service, ingest, policy, self.marks, now))
+        self.registry.register(_ServiceCollector(service, ingest, policy, self.marks, self.faults, now))
         if webhooks is not None:
             self.registry.register(NotificationCollector(webhooks))
         if certificate is not None:
@@ -148,10 +164,11 @@ class _ServiceCollector(Collector):
         ingest: IngestServer,
         policy: PolicyReloader | None,
         marks: MarkCounter,
+        faults: FaultCounter,
         now: Callable[[], Instant],
     ) -> None:
         self._service, self._ingest, self._policy, self._now = service, ingest, policy, now
-        self._marks = marks
+        self._marks, self._faults = marks, faults
 
     def collect(self) -> Iterator[Metric]:
         now = self._now()
@@ -264,6 +281,7 @@ class _ServiceCollector(Collector):
             len(planner.component_faults.repeat_offenders(now)),
         )
         yield from mark_families(planner, self._marks)
+        yield from fault_families(self._faults)
 
     def _topologies(self) -> Iterator[Metric]:
         """Yield the metrics of topologies; there are about a dozen."""

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from nodeguard.backtest.fleet_record import Cause, FleetRecord, Gap, Outage, Presence, RecordedFault
+from nodeguard.fleet.state.gpu_shares import gpu_shares
 from nodeguard.model.instant import rfc3339
 from nodeguard.simulate.figures import poisson, quantile
 
@@ -276,29 +277,10 @@ def _pieces(record: FleetRecord, gaps: list[Gap], since: float, until: float) ->
             if any(_covers(gap, begin) for gap in gaps):
                 continue
             active = [outage for outage in marked if _covers(outage, begin)]
-            for outage, gpus in _shares(active, presence.gpus):
+            for outage, gpus in gpu_shares(active, presence.gpus):
                 hours = gpus * (finish - begin) / _HOUR
                 yield _Piece(outage.cause, hours, outage.mark.kind.gang_only)
 
 
 def _covers(period: Outage | Gap, time: float) -> bool:
     return period.began <= time and (period.ended is None or time < period.ended)
-
-
-def _shares(active: Iterable[Outage], gpus: int) -> Iterator[tuple[Outage, int]]:
-    """Yield the causes that keep work from GPUs of a node, with the number of GPUs: first what keeps all work
-    away, then what began first.
-    """
-    order = sorted(active, key=lambda outage: (outage.mark.kind.gang_only, outage.began, outage.cause.check))
-    whole = next((outage for outage in order if not outage.carrier), None)
-    if whole is not None and not whole.mark.kind.gang_only:
-        yield whole, gpus
-        return
-    devices: dict[str, Outage] = {}
-    for outage in order:
-        if outage.carrier:
-            devices.setdefault(outage.carrier, outage)
-    for outage in list(devices.values())[:gpus]:
-        yield outage, 1
-    if whole is not None:
-        yield whole, max(0, gpus - len(devices))

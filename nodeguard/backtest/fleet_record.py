@@ -21,7 +21,7 @@ from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.instant import parse_or_zero
-from nodeguard.model.mark import MARK_OF_HEALTH, Mark, MarkCause, MarkRecord
+from nodeguard.model.mark import Mark, MarkCause, MarkRecord
 from nodeguard.model.target import target_label
 
 
@@ -61,6 +61,11 @@ class Outage(Struct, frozen=True):
     target: str
     began: float
     ended: float | None
+
+    @property
+    def check(self) -> str:
+        """Return the check of the cause."""
+        return self.cause.check
 
 
 class Presence(Struct, frozen=True):
@@ -119,14 +124,14 @@ def fleet_record(events: Iterable[HistoryEvent]) -> FleetRecord:
             continue
         if (incident.name, incident.first_seen) in false_occurrences:
             false_alarms.append(fault)
-        elif _is_fault(incident):
+        elif incident.is_fault:
             faults.append(fault)
     return FleetRecord(
         tuple(faults),
         tuple(_outages(notes, incidents, domains)),
         tuple(_presences(ordered)),
         tuple(_gaps(ordered)),
-        sum(incident.injected and _is_fault(incident) for incident in incidents),
+        sum(incident.injected and incident.is_fault for incident in incidents),
         tuple(false_alarms),
     )
 
@@ -168,14 +173,6 @@ def _latest_incidents(notes: Iterable[HistoryNote]) -> list[Incident]:
                 hardware=incident.hardware or before.hardware,
             )
     return list(latest.values())
-
-
-def _is_fault(incident: Incident) -> bool:
-    """Return whether an incident is a fault of its own: not part of another one, and severe enough for a
-    mark. A suppressed check is none.
-    """
-    is_placed = bool(incident.node or incident.domain)
-    return is_placed and not incident.parent and incident.worst_health in MARK_OF_HEALTH
 
 
 def _cause(incident: Incident, domains: Mapping[str, str]) -> Cause:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import parse_or_zero
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import MARK_OF_HEALTH, Mark
 
 
 class IncidentState(StrEnum):
@@ -155,6 +155,14 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     def worst_health(self) -> Health:
         """Return the worst health that it has had since it was opened."""
         return self.highest_health or self.health
+
+    @property
+    def is_fault(self) -> bool:
+        """Return whether it is a fault of its own: not part of another one, and severe enough for a mark. A
+        suppressed check is none.
+        """
+        is_placed = bool(self.node or self.domain)
+        return is_placed and not self.parent and self.worst_health in MARK_OF_HEALTH
 
     @property
     def is_open(self) -> bool:

@@ -118,6 +118,10 @@ async def aggregator_response(accept: str = "") -> Page:
     suppressed = SuppressedCheck("gpu-lost", scene.now.mono, scene.now.mono, (), 0, 0.0)
     scene.planner.diagnosis.open(suppressed)
     metrics.message_handled("report", 0.0002)
+    [labels] = metrics.faults.faults
+    metrics.fault_repaired(labels, 7200.0)
+    metrics.faults.false_alarms["gpu-lost"] += 1
+    metrics.faults.gpu_seconds_out[labels, False] = 60.0
     for is_injected in (False, True):
         metrics.marks.released_marks["quarantine", "proven", is_injected] += 1
     return metrics.page(accept)

@@ -1,0 +1,208 @@
+"""Counts of faults, false alarms and GPU-seconds out, for the time that this aggregator is active.
+
+The metrics of nodeguard report: the sums of both replicas are those of the fleet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from nodeguard.aggregator.metric_families import CheckLabels
+from nodeguard.fleet.decide.mark_requests import resource_of
+from nodeguard.fleet.incidents.tracker import SHARED
+from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.state.gpu_shares import gpu_shares
+from nodeguard.model.device import device_mark_name
+from nodeguard.model.incident import FalseAlarm, Incident, OperatorDecision
+from nodeguard.model.instant import Instant
+from nodeguard.model.inventory import InventoryNode
+from nodeguard.model.mark import Mark
+from nodeguard.model.target import target_kind
+
+# Seconds between two measurements, and the longest time that one stands for: the history calls a longer one a
+# gap.
+_INTERVAL = 10.0
+_GAP = 180.0
+
+# Combinations of labels, and domains, with series of their own: each combination has a histogram.
+_MAX_COMBINATIONS = 300
+_MAX_DOMAINS = 100
+_OTHER = "other"
+
+
+class FaultLabels(NamedTuple):
+    """The labels of a fault. part: kind of the target that failed. domain: path of a degraded domain, empty
+    for a fault of one node, as `part` is for a domain.
+    """
+
+    check: str
+    domain: str
+    part: str
+    action: str
+
+
+_OTHERS = FaultLabels(_OTHER, _OTHER, _OTHER, _OTHER)
+
+
+class _OpenFault(NamedTuple):
+    """A fault that lasts. began: seconds since the epoch."""
+
+    labels: FaultLabels
+    began: float
+
+
+class _ActiveMark(NamedTuple):
+    """See gpu_shares."""
+
+    carrier: str
+    mark: Mark
+    began: float
+    check: str
+    labels: FaultLabels
+
+
+class FaultCounter:
+    """Counts while this aggregator is active. Injected faults do not count.
+
+    faults: that began. on_repaired: receives the labels of a fault that ended, and the seconds since its
+    begin. false_alarms: that operators recorded, by check. gpu_seconds_out: by labels, and whether only gang
+    work is kept away. node_seconds: of nodes with an agent that reports; gpu_seconds: of all GPUs.
+    """
+
+    def __init__(self, *, on_repaired: Callable[[FaultLabels, float], object] = lambda *_: None) -> None:
+        self.faults: Counter[FaultLabels] = Counter()
+        self.false_alarms: Counter[str] = Counter()
+        self.gpu_seconds_out: dict[tuple[FaultLabels, bool], float] = {}
+        self.node_seconds = 0.0
+        self.gpu_seconds = 0.0
+        self._on_repaired = on_repaired
+        self._checks = CheckLabels()
+        self._domains: set[str] = set()
+        self._combinations: set[FaultLabels] = set()
+        # None while this aggregator is not active.
+        self._open: dict[str, _OpenFault] | None = None
+        self._statements: dict[str, FalseAlarm] | None = None
+        self._measured_at = float("-inf")
+        self._shares: Counter[tuple[FaultLabels, bool]] = Counter()
+        self._nodes = self._gpus = 0
+
+    def plan_made(
+        self,
+        planner: Planner,
+        plan: Plan,
+        decisions: Callable[[], Mapping[str, OperatorDecision]],
+        now: Instant,
+        *,
+        acts: bool,
+    ) -> None:
+        """Count the changes since the last call. acts: whether this aggregator applies the plan; the counts
+        begin with the first plan that it applies. decisions: returns those of operators, by incident.
+        """
+        if not acts:
+            self._open = self._statements = None
+            return
+        if self._open is None:
+            self._open = {
+                name: self._fault(planner, incident)
+                for incidents in planner.tracker.incidents.values()
+                for name, incident in incidents.items()
+                if incident.is_open and incident.is_fault and not incident.injected
+            }
+            self._measured_at = float("-inf")
+        else:
+            self._count_faults(planner, plan, self._open)
+        if now.mono - self._measured_at >= _INTERVAL:
+            self._measure(planner, self._open, now)
+            self._count_false_alarms(planner, decisions())
+
+    def _count_faults(self, planner: Planner, plan: Plan, faults: dict[str, _OpenFault]) -> None:
+        for incident in plan.incidents:
+            before = faults.get(incident.name)
+            if not incident.is_open and before is not None:
+                del faults[incident.name]
+                self._on_repaired(before.labels, max(0.0, incident.resolved_at - before.began))
+            elif incident.is_open and before is None and incident.is_fault and not incident.injected:
+                fault = faults[incident.name] = self._fault(planner, incident)
+                self.faults[fault.labels] += 1
+        # Faults that ended within their grace period.
+        for incident in plan.transient_incidents:
+            if incident.is_fault and not incident.injected:
+                labels = self._fault(planner, incident).labels
+                self.faults[labels] += 1
+                self._on_repaired(labels, max(0.0, incident.resolved_at - incident.first_seen))
+
+    def _count_false_alarms(self, planner: Planner, decisions: Mapping[str, OperatorDecision]) -> None:
+        statements = {
+            name: decision.false_alarm for name, decision in decisions.items() if decision.false_alarm
+        }
+        before, self._statements = self._statements, statements
+        for name, statement in statements.items():
+            incident = planner.incident(name)
+            is_new = before is not None and before.get(name) != statement
+            if is_new and incident is not None and not incident.injected:
+                self.false_alarms[self._checks.label(incident.cause, planner.state.checks.catalogue)] += 1
+
+    def _measure(self, planner: Planner, faults: Mapping[str, _OpenFault], now: Instant) -> None:
+        """Add the time since the last measurement as it was measured then, and measure again."""
+        seconds, self._measured_at = now.mono - self._measured_at, now.mono
+        if seconds <= _GAP:
+            self.node_seconds += self._nodes * seconds
+            self.gpu_seconds += self._gpus * seconds
+            for key, gpus in self._shares.items():
+                self.gpu_seconds_out[key] = self.gpu_seconds_out.get(key, 0.0) + gpus * seconds
+        state, agents = planner.state, planner.stale_agents
+        self._nodes = max(0, agents.expected - len(agents.stale))
+        self._gpus = sum(node.gpus for node in state.nodes.values())
+        self._shares.clear()
+        for uid in state.marked_nodes():
+            node = state.nodes.get(uid)
+            for active, gpus in gpu_shares(self._marks(planner, node, faults), node.gpus) if node else ():
+                self._shares[active.labels, active.mark.kind.gang_only] += gpus
+
+    def _marks(
+        self, planner: Planner, node: InventoryNode, faults: Mapping[str, _OpenFault]
+    ) -> Iterator[_ActiveMark]:
+        """Yield the marks of a node and its devices, with the labels of their faults."""
+        observed = planner.state.observed_marks(node.key)
+        for device in observed.carriers:
+            carrier = "" if device is None else device_mark_name(node.key, device)
+            for cause in observed.record_of(device).all_causes:
+                if cause.injected:
+                    continue
+                is_shared = cause.mark == Mark.DOMAIN_DEGRADED
+                incidents = planner.tracker.incidents.get(SHARED if is_shared else node.key, {})
+                resource = cause.target if is_shared else resource_of(cause.target)
+                labels = next(
+                    (
+                        faults[name].labels
+                        for name, incident in incidents.items()
+                        if name in faults and resource == (incident.domain or incident.target)
+                    ),
+                    None,
+                )
+                if labels is None:
+                    domain, part = (cause.target, "") if is_shared else ("", target_kind(resource))
+                    labels = self._labels(planner, cause.check, domain, part, "")
+                yield _ActiveMark(carrier, cause.mark, cause.since, cause.check, labels)
+
+    def _fault(self, planner: Planner, incident: Incident) -> _OpenFault:
+        part = "" if incident.domain else target_kind(incident.target)
+        labels = self._labels(planner, incident.cause, incident.domain, part, incident.action.value)
+        return _OpenFault(labels, incident.first_seen)
+
+    def _labels(self, planner: Planner, check: str, domain: str, part: str, action: str) -> FaultLabels:
+        """Return labels of limited number: those beyond are `other`."""
+        if domain and domain not in self._domains:
+            if len(self._domains) >= _MAX_DOMAINS:
+                domain = _OTHER
+            else:
+                self._domains.add(domain)
+        labels = FaultLabels(self._checks.label(check, planner.state.checks.catalogue), domain, part, action)
+        if labels not in self._combinations:
+            if len(self._combinations) >= _MAX_COMBINATIONS:
+                return _OTHERS
+            self._combinations.add(labels)
+        return labels
