@@ -138,7 +138,9 @@ def test_a_policy_is_tested_on_the_history_of_an_aggregator(reader: Reader) -> N
     until(lambda: "marks 1" in machine.run(replaced(first, {in_pod: ""}), (0, 3)), every=0.5)
     reader.close("agent", "aggregator")
     machine.run("cp /var/lib/nodeguard/history.sqlite history-a.sqlite; cp history-a.sqlite history-b.sqlite")
-    outputs = reader.follow(BACKTEST, "Play it through a policy", names={in_pod: ""})
+    check = "nodeguard policy check next.yaml --current now.yaml --against history-a.sqlite"
+    outputs = reader.follow(BACKTEST, "Play it through a policy", names={in_pod: ""}, codes={check: (0, 1)})
+    assert "now.yaml marks 1; next.yaml marks 1." in joined(outputs.pop(check))
     heads = [output.partition("\n")[0] for output in outputs.values()]
     assert [head.startswith(begin) for head in heads] == [True, True, True]
     assert [head.partition(": ")[2] for head in heads] == [
