@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from nodeguard.executors.kube.desired import DesiredNode, DeviceRule
 from nodeguard.fleet.plan_loop import PlanLoop
+from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.device import Device
 from nodeguard.model.diagnosis import SuppressionPolicy
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
+from nodeguard.model.mark import STATE_ANNOTATION, MarkRecord
 from nodeguard.model.node import PREFIX, Node, Taint
 from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Mode, Policy, SoakPeriod, TopologyLabels
 from nodeguard.wire.report import (
@@ -193,6 +195,20 @@ class Fleet:
         self.planner.restore_term(self.started, self.wall, self.now)
         self.started = self.wall
         self.planner.tick(self.now)
+
+    def record(self, number: int = 0) -> MarkRecord:
+        """Return the record on a Node."""
+        decoded = decode_record(self.nodes[f"uid-{number}"].annotations.get(STATE_ANNOTATION, ""))
+        assert decoded is not None
+        return decoded
+
+    def incidents(self, number: int = 0) -> list[Incident]:
+        return list(self.planner.tracker.incidents.get(f"uid-{number}", {}).values())
+
+    def reasons(self) -> set[str]:
+        """Return the reasons of all decisions that have one."""
+        decisions = (item for of_node in self.planner.tracker.decisions.values() for item in of_node)
+        return {decision.reason for decision in decisions if decision.reason}
 
     def taints(self, number: int) -> list[str]:
         return [f"{taint.key}={taint.value}" for taint in self.nodes[f"uid-{number}"].taints]

@@ -196,13 +196,7 @@ def test_a_suspect_node_never_uses_the_reserve() -> None:
     for number in range(3):
         fleet.report(number, finding("gpu-ecc", health=Health.SUSPECT))
     fleet.carry_out()
-    reasons = {
-        decision.reason
-        for found in fleet.planner.tracker.decisions.values()
-        for decision in found
-        if decision.reason
-    }
-    assert reasons == {"fleet budget used up: 1 of 2 nodes marked, 1 kept for quarantine"}
+    assert fleet.reasons() == {"fleet budget used up: 1 of 2 nodes marked, 1 kept for quarantine"}
 
 
 def test_a_budget_is_a_whole_number_of_nodes_and_at_least_one() -> None:

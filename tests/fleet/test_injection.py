@@ -5,26 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import Incident, IncidentState
-from nodeguard.model.mark import STATE_ANNOTATION, MarkRecord
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import Hold, InjectionPolicy, Mode, Policy, SoakPeriod
 from nodeguard.wire.report import Inventory, ReportedComponent
 from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
 
 ALLOWED = replace(AT_ONCE, injection=InjectionPolicy(allowed=True))
 GPU = "gpu/0000:3b:00"
-
-
-def record(fleet: Fleet, number: int = 0) -> MarkRecord:
-    decoded = decode_record(fleet.nodes[f"uid-{number}"].annotations.get(STATE_ANNOTATION, ""))
-    assert decoded is not None
-    return decoded
-
-
-def incidents(fleet: Fleet, number: int = 0) -> list[Incident]:
-    return list(fleet.planner.tracker.incidents.get(f"uid-{number}", {}).values())
 
 
 def inject(fleet: Fleet, *faults: str, number: int = 0) -> None:
@@ -37,9 +25,9 @@ def test_an_injected_fault_is_marked_and_released_after_its_check_passed() -> No
     inject(fleet, "gpu-lost")
     plan = fleet.carry_out()
     assert fleet.taints(0) == ["nodeguard.dev/quarantine=gpu-bus"]
-    [cause] = record(fleet).causes
+    [cause] = fleet.record().causes
     assert cause.injected
-    [incident] = incidents(fleet)
+    [incident] = fleet.incidents()
     assert (incident.state, incident.injected, incident.cause) == (IncidentState.MARKED, True, "gpu-lost")
     assert incident.message == f"injected: gpu-lost at {GPU}"
     assert "-injected-" in incident.name
@@ -53,11 +41,11 @@ def test_an_injected_fault_is_marked_and_released_after_its_check_passed() -> No
     assert fleet.marked() == [0]  # the passing results of the check itself release nothing meanwhile
     fleet.report(0)
     fleet.carry_out()
-    assert [item.state for item in incidents(fleet)] == [IncidentState.RECOVERING]
+    assert [item.state for item in fleet.incidents()] == [IncidentState.RECOVERING]
     fleet.after(61.0)
     fleet.carry_out()
     assert fleet.marked() == []
-    assert [item.state for item in incidents(fleet)] == [IncidentState.RESOLVED]
+    assert [item.state for item in fleet.incidents()] == [IncidentState.RESOLVED]
 
 
 @pytest.mark.parametrize(
@@ -106,16 +94,16 @@ def test_an_injected_fault_obeys_the_policy(policy: Policy, state: IncidentState
     inject(fleet, "gpu-lost")
     fleet.carry_out()
     assert fleet.marked() == []
-    assert [item.state for item in incidents(fleet)] == [state]
+    assert [item.state for item in fleet.incidents()] == [state]
 
 
 def test_a_real_fault_is_not_hidden_by_an_injected_one_of_its_check() -> None:
     fleet = Fleet(1, ALLOWED)
     fleet.report(0, finding(), injected=(finding(message="another text"),))
     fleet.carry_out()
-    [incident] = incidents(fleet)
+    [incident] = fleet.incidents()
     assert (incident.injected, incident.message) == (False, f"gpu-lost at {GPU}")
-    assert [cause.injected for cause in record(fleet).causes] == [False]
+    assert [cause.injected for cause in fleet.record().causes] == [False]
     [fault] = fleet.planner.reports["uid-0"].injections
     assert fault.refusal == "gpu-lost finds a fault there itself"
 
@@ -126,15 +114,15 @@ def test_a_real_fault_takes_over_the_mark_of_an_injected_one() -> None:
     fleet.carry_out()
     fleet.report(0, finding(), injected=(finding(),))
     fleet.carry_out()
-    [cause] = record(fleet).causes
+    [cause] = fleet.record().causes
     assert (cause.injected, fleet.marked()) == (False, [0])
-    charge = record(fleet).charge
+    charge = fleet.record().charge
     assert charge is not None
     assert not charge.injected
     fleet.report(0, finding())  # the rehearsal ends, the fault does not
     fleet.carry_out()
     assert fleet.marked() == [0]
-    assert {item.injected: item.state for item in incidents(fleet)} == {
+    assert {item.injected: item.state for item in fleet.incidents()} == {
         True: IncidentState.RESOLVED,
         False: IncidentState.MARKED,
     }
@@ -146,15 +134,15 @@ def test_an_injected_fault_keeps_no_mark_of_a_real_one() -> None:
     fleet.carry_out()
     inject(fleet, "gpu-lost")
     fleet.carry_out()
-    assert {item.injected: item.state for item in incidents(fleet)} == {
+    assert {item.injected: item.state for item in fleet.incidents()} == {
         False: IncidentState.RECOVERING,
         True: IncidentState.MARKED,
     }
     fleet.after(61.0)
     fleet.carry_out()
-    assert [cause.injected for cause in record(fleet).causes] == [True]
+    assert [cause.injected for cause in fleet.record().causes] == [True]
     assert fleet.marked() == [0]
-    assert {item.injected: item.state for item in incidents(fleet)} == {
+    assert {item.injected: item.state for item in fleet.incidents()} == {
         False: IncidentState.RESOLVED,
         True: IncidentState.MARKED,
     }
@@ -170,7 +158,7 @@ def test_an_injected_fault_releases_no_mark_of_a_real_one() -> None:
     fleet.carry_out()
     fleet.report(0, proven=())
     fleet.carry_out()
-    assert [(cause.check, cause.injected) for cause in record(fleet).causes] == [
+    assert [(cause.check, cause.injected) for cause in fleet.record().causes] == [
         ("gpu-ecc", False),
         ("gpu-lost", True),
     ]
@@ -180,7 +168,7 @@ def test_a_target_with_a_real_and_an_injected_fault_has_two_incidents() -> None:
     fleet = Fleet(1, ALLOWED)
     fleet.report(0, finding("gpu-ecc"), injected=(finding("gpu-lost"),))
     fleet.carry_out()
-    assert {item.injected: item.cause for item in incidents(fleet)} == {False: "gpu-ecc", True: "gpu-lost"}
+    assert {item.injected: item.cause for item in fleet.incidents()} == {False: "gpu-ecc", True: "gpu-lost"}
 
 
 def test_an_injected_fault_makes_no_later_soak_period_longer() -> None:
@@ -193,7 +181,7 @@ def test_an_injected_fault_makes_no_later_soak_period_longer() -> None:
         fleet.after(61.0)
         fleet.carry_out()
         assert fleet.marked() == []
-    assert record(fleet).past_charges == ()
+    assert fleet.record().past_charges == ()
 
 
 def test_a_real_fault_gets_the_budget_before_an_injected_one() -> None:
@@ -203,7 +191,7 @@ def test_a_real_fault_gets_the_budget_before_an_injected_one() -> None:
     fleet.report(2, finding("gpu-ecc", health=Health.FATAL, age=1.0))
     fleet.carry_out()
     assert fleet.marked() == [2]
-    assert [item.state for item in incidents(fleet, 1)] == [IncidentState.WITHHELD]
+    assert [item.state for item in fleet.incidents(1)] == [IncidentState.WITHHELD]
 
 
 def test_an_injected_fault_confirms_no_real_one() -> None:
@@ -241,7 +229,7 @@ def test_a_restarted_aggregator_keeps_the_mark_and_releases_it() -> None:
     fleet.restart()
     fleet.carry_out()
     assert fleet.marked() == [0]
-    assert [item.injected for item in incidents(fleet)] == [True]
+    assert [item.injected for item in fleet.incidents()] == [True]
     fleet.report(0)
     fleet.carry_out()
     assert fleet.marked() == []
@@ -265,4 +253,4 @@ def test_a_real_fault_that_joins_an_injected_mark_has_the_charge() -> None:
     fleet.report(0)
     fleet.carry_out()
     assert fleet.marked() == []
-    assert [(past.check, past.occurrences) for past in record(fleet).past_charges] == [("gpu-lost", 1)]
+    assert [(past.check, past.occurrences) for past in fleet.record().past_charges] == [("gpu-lost", 1)]

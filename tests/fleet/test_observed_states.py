@@ -8,7 +8,7 @@ from nodeguard.executors.kube.desired import DesiredNode
 from nodeguard.fleet.decide.observed_marks import REPORTED_AFTER, WriteError
 from nodeguard.fleet_api.incident import all_incidents
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import Incident, IncidentState, WriteState
+from nodeguard.model.incident import IncidentState, WriteState
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.policy import MarkWrites, Mode, SoakPeriod
 from tests.fleet.cluster_planner import ClusterPlan
@@ -25,10 +25,6 @@ def issue(fleet: Fleet, seconds: float = 0.0) -> ClusterPlan:
     return fleet.issue()
 
 
-def stored(fleet: Fleet, number: int = 0) -> list[Incident]:
-    return list(fleet.planner.tracker.incidents.get(f"uid-{number}", {}).values())
-
-
 def shown(fleet: Fleet, number: int = 0) -> list[tuple[IncidentState, WriteState | None]]:
     """Return what views, metrics and the API show of the incidents of a node."""
     return [(item.state, item.write) for item in all_incidents(fleet.planner) if item.uid == f"uid-{number}"]
@@ -42,7 +38,7 @@ def test_a_mark_is_reported_once_it_is_observed() -> None:
     fleet = Fleet(4)
     fleet.report(0, finding())
     plan = issue(fleet)
-    assert (stored(fleet), plan.incidents, plan.events) == ([], (), ())
+    assert (fleet.incidents(), plan.incidents, plan.events) == ([], (), ())
     assert shown(fleet) == [(IncidentState.PENDING, None)]
     assert decided(fleet) == [(IncidentState.PENDING, "write")]
     fleet.write(plan)
@@ -142,7 +138,7 @@ def test_a_recorded_incident_keeps_its_state_until_the_mark_is_observed() -> Non
     fleet.report(0, finding())
     fleet.report(1, finding("gpu-ecc", age=1.0))
     fleet.carry_out()
-    assert [item.state for item in stored(fleet, 1)] == [IncidentState.WITHHELD]
+    assert [item.state for item in fleet.incidents(1)] == [IncidentState.WITHHELD]
     fleet.report(0)
     # The budget of a mark that is being removed is free once that is observed.
     for _ in range(2):
@@ -154,7 +150,7 @@ def test_a_recorded_incident_keeps_its_state_until_the_mark_is_observed() -> Non
         [],
         [(IncidentState.PENDING, None)],
     )
-    [incident] = stored(fleet, 1)
+    [incident] = fleet.incidents(1)
     assert (incident.state, incident.budget != "") == (IncidentState.WITHHELD, True)
     fleet.write(plan)
     assert [item.state for item in issue(fleet).incidents] == [IncidentState.MARKED]
@@ -167,7 +163,7 @@ def test_a_mark_is_released_once_it_is_gone() -> None:
     fleet.report(0)
     plan = issue(fleet)
     assert plan.nodes[0].taints == ()
-    assert [item.state for item in stored(fleet)] == [IncidentState.MARKED]
+    assert [item.state for item in fleet.incidents()] == [IncidentState.MARKED]
     assert issue(fleet, 1.0).incidents == ()
     fleet.planner.unobserved_writes.record_error("uid-0", FORBIDDEN)
     refused = issue(fleet, REPORTED_AFTER)
@@ -236,7 +232,7 @@ def test_a_mark_that_another_client_removes_keeps_its_incident_while_it_is_set_a
     fleet.carry_out()
     fleet.change(0, taints=(foreign(),))
     plan = issue(fleet)
-    assert [item.state for item in stored(fleet)] == [IncidentState.MARKED]
+    assert [item.state for item in fleet.incidents()] == [IncidentState.MARKED]
     assert shown(fleet) == [(IncidentState.PENDING, None)]
     fleet.write(plan)
     assert issue(fleet).incidents == ()
@@ -255,7 +251,7 @@ def test_a_cordon_that_an_operator_removes_is_no_mark() -> None:
     fleet.carry_out()
     assert not cordoned(fleet)
     assert decided(fleet) == [(IncidentState.WITHHELD, "uncordoned")]
-    [incident] = stored(fleet)
+    [incident] = fleet.incidents()
     assert (incident.state, incident.mark) == (IncidentState.WITHHELD, None)
     assert "the node was uncordoned" in incident.detail
 
@@ -265,7 +261,7 @@ def test_without_taints_a_suspect_mark_keeps_no_work_away() -> None:
     fleet.report(0, finding("gpu-ecc", health=Health.SUSPECT))
     fleet.carry_out()
     assert decided(fleet) == [(IncidentState.WITHHELD, "no-taint")]
-    assert [item.state for item in stored(fleet)] == [IncidentState.WITHHELD]
+    assert [item.state for item in fleet.incidents()] == [IncidentState.WITHHELD]
 
 
 def test_the_mark_of_a_device_is_reported_once_its_rule_is_observed() -> None:

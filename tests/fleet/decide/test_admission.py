@@ -17,13 +17,7 @@ def test_the_most_severe_requests_come_first_and_the_rest_is_withheld_with_a_rea
     fleet.report(5, finding(health=Health.SUSPECT, age=1000.0))
     fleet.carry_out()
     assert fleet.marked() == [0, 4]
-    reasons = {
-        decision.reason
-        for found in fleet.planner.tracker.decisions.values()
-        for decision in found
-        if decision.reason
-    }
-    assert reasons == {"fleet budget used up: 2 of 2 nodes marked"}
+    assert fleet.reasons() == {"fleet budget used up: 2 of 2 nodes marked"}
 
 
 def test_a_check_marks_five_nodes_at_once_and_fifteen_in_all() -> None:

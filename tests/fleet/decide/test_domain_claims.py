@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.node_marks import decode_record, encode_record
+from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.model.mark import STATE_ANNOTATION, DegradedMark, MarkRecord
 from nodeguard.model.node import Node
 from tests.fleet.leaves import FIRST, LEAF, fails, fleet, wait, well
@@ -19,12 +19,6 @@ RECOVERY = 1_800.0
 def claim(made: Fleet, number: int, *marks: DegradedMark) -> None:
     """Write a record of domains on a Node, as its kubelet can."""
     made.change(number, annotations={STATE_ANNOTATION: encode_record(MarkRecord(degraded=marks))})
-
-
-def record(made: Fleet, number: int) -> tuple[DegradedMark, ...]:
-    decoded = decode_record(made.nodes[f"uid-{number}"].annotations.get(STATE_ANNOTATION, ""))
-    assert decoded is not None
-    return decoded.degraded
 
 
 def marked_without_incident() -> Fleet:

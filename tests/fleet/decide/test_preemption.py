@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodeguard.executors.kube.desired import DesiredNode
-from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION, MarkRecord
+from nodeguard.model.mark import HOLD_ANNOTATION, MarkRecord
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
@@ -46,12 +45,6 @@ def decision(fleet: Fleet, number: int) -> tuple[IncidentState, str]:
     return made.state, made.reason
 
 
-def record(fleet: Fleet, number: int) -> MarkRecord:
-    decoded = decode_record(fleet.nodes[f"uid-{number}"].annotations.get(STATE_ANNOTATION, ""))
-    assert decoded is not None
-    return decoded
-
-
 def test_a_real_fault_takes_the_budget_of_an_injected_one() -> None:
     fleet = Fleet(20, ONE)
     inject(fleet, 1)
@@ -74,7 +67,7 @@ def test_a_real_fault_takes_the_budget_of_an_injected_one() -> None:
     [incident] = fleet.planner.tracker.incidents["uid-1"].values()
     assert (incident.state, incident.injected) == (IncidentState.WITHHELD, True)
     assert [event.reason for event in plan.events if event.node == "node-1"] == ["NodeguardWithheld"]
-    assert (fleet.marked(), record(fleet, 1)) == ([2], MarkRecord())
+    assert (fleet.marked(), fleet.record(1)) == ([2], MarkRecord())
     assert decision(fleet, 1)[0] == IncidentState.WITHHELD
     fleet.after(600.0)
     fleet.carry_out()
@@ -174,7 +167,7 @@ def test_a_real_fault_on_a_node_with_an_injected_mark_needs_the_budget_of_its_ch
         IncidentState.WITHHELD,
         "budget of check gpu-lost used up: 1 of 1 active marks",
     )
-    assert [cause.check for cause in record(fleet, 1).causes] == ["gpu-ecc"]
+    assert [cause.check for cause in fleet.record(1).causes] == ["gpu-ecc"]
 
 
 def test_past_rehearsals_use_no_budget_of_new_marks() -> None:
@@ -195,7 +188,7 @@ def test_an_injected_quarantine_beside_a_real_suspect_mark_is_preempted() -> Non
     fleet = Fleet(20, ONE)
     fleet.report(1, finding("gpu-hot", health=Health.SUSPECT), injected=(finding("gpu-lost", age=0.0),))
     fleet.carry_out()
-    assert [cause.injected for cause in record(fleet, 1).causes] in ([True], [False, True])
+    assert [cause.injected for cause in fleet.record(1).causes] in ([True], [False, True])
     fleet.report(2, finding())
     fleet.carry_out(6)
     assert fleet.taints(2) == ["nodeguard.dev/quarantine=gpu-bus"]
