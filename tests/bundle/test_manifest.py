@@ -180,9 +180,6 @@ def test_a_frame_manifest_is_read_back(removed: list[str], boot_id: str | None, 
     assert read_frame_manifest(write_frame_manifest(frame).encode(), "frame.yaml") == frame
 
 
-LINE = "f.yaml: line {}: "
-
-
 def test_scalars_follow_the_core_schema_of_yaml() -> None:
     text = "a: 1\nb: -2.5\nc: true\nd: ~\ne: 'x'\nf: \"1\"\ng: yes\nh: 2026-11-01T12:00:00Z\ni: 1_0\nj: 0x10\nk: 1e3"
     assert mapping(text.encode(), "f.yaml") == {

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import msgspec
@@ -18,7 +17,6 @@ from nodeguard.kube.node_patch import (
     mark_patch,
     written_epoch,
 )
-from nodeguard.model.instant import parse_or_zero, rfc3339
 from nodeguard.model.mark import EPOCH_ANNOTATION, STATE_ANNOTATION, MarkRecord
 from nodeguard.model.node import DETAILS_PREFIX, PREFIX, Node, NodeCondition, Taint
 from tests.fleet.cluster_planner import apply_desired
@@ -318,21 +316,6 @@ def test_a_message_is_cut() -> None:
     patch = condition_patch(BARE_NODE, replace(UNHEALTHY, message="x" * 9999), NOW)
     assert patch is not None
     assert len(patch["status"]["conditions"][0]["message"]) == 1024
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(NOW, THEN), (NOW + 0.9, THEN), (-5.0, "1970-01-01T00:00:00Z"), (inf, "9999-12-31T23:59:59Z")],
-)
-def test_times_are_written_to_the_second(seconds: float, text: str) -> None:
-    assert rfc3339(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [(THEN, NOW), ("", 0.0), ("soon", 0.0), ("2027-01-15T08:00:00", 0.0)]
-)
-def test_times_are_parsed(text: str, seconds: float) -> None:
-    assert parse_or_zero(text) == seconds
 
 
 _TEXTS = st.sampled_from(["", "91 °C", "92 °C", "x" * 1020, "x" * 2000, f"{DETAILS_PREFIX}y"])

@@ -14,8 +14,6 @@ from pathlib import Path
 from tests.ports import free_ports
 from tests.waiting import until
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "sinfo", "sbatch")
-
 _SETTINGS = """
 ClusterName=nodeguard
 SlurmctldHost={host}(127.0.0.1)
