@@ -182,7 +182,7 @@ PROJECTIONS = (
             **dict.fromkeys(
                 (
                     *("last_transition", "component", "fault_class", "resolved_at", "occurrences", "parent"),
-                    *("budget", "highest_health", "jobs[]", "jobs_omitted", "symptoms_omitted"),
+                    *("budget", "highest_health", "symptoms_omitted"),
                     *SYMPTOM_FIELDS,
                 ),
                 "the incident in full has it",

@@ -33,6 +33,7 @@ from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import parse_or_zero, rfc3339
+from nodeguard.model.job import jobs_text
 
 _HEADERS = ("What is broken", "Where", "Since", "What nodeguard did", "What to do")
 
@@ -74,7 +75,9 @@ def _location(incident: IncidentSummary) -> Html:
         target = element("span", target_text(incident.resource), class_="target")
         return join((link(node_path(incident.node), incident.node), " ", target))
     if incident.domain:
-        return link(domain_path(incident.domain), incident.domain)
+        jobs = jobs_text(incident.jobs, incident.jobs_omitted)
+        hit = element("span", f"jobs: {jobs}", class_="target") if jobs else EMPTY
+        return join((link(domain_path(incident.domain), incident.domain), hit))
     return join((subject_text("", "", incident.resource),))
 
 

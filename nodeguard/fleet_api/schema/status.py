@@ -208,7 +208,8 @@ class IncidentSummary(Struct, frozen=True):
     domain, which has no node; the incident of a suppressed check has neither, and its resource is
     `check/NAME`. until, seconds_left: end of the grace period of a pending incident. action: the action that
     the finding recommends. message: the problem.
-    injected: whether an operator injected the fault. hardware, write, guidance: as of IncidentView.
+    injected: whether an operator injected the fault. hardware, write, guidance, jobs, jobs_omitted: as of
+    IncidentView.
     mark: the most severe mark that is in effect for it. groups: the nodes of all incidents that this one
     represents, by state, those that still take work first; empty in a list of single incidents.
     """
@@ -236,6 +237,8 @@ class IncidentSummary(Struct, frozen=True):
     mark: str | None = None
     guidance: Guidance | None = None
     groups: tuple[StateGroup, ...] = ()
+    jobs: tuple[str, ...] = ()
+    jobs_omitted: int = 0
 
 
 class InjectedFaultView(Struct, frozen=True):

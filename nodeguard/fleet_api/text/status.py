@@ -42,6 +42,7 @@ from nodeguard.fleet_api.text.phrases import (
 from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, Subject, View, badge_heading
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.job import jobs_text
 
 # Names of fields that a page shows in another way.
 BUDGETS, TOPOLOGIES, WITHHELD = "budgets", "topologies", "withheld"
@@ -288,5 +289,7 @@ def _incident(incident: IncidentSummary) -> Section:
         if (guidance := incident.guidance) is not None:
             owner = f"{guidance.owner[:1].upper()}{guidance.owner[1:]}"
             notes.append(Note(f"{owner} acts. Look first: {guidance.first}"))
+        if incident.domain and incident.jobs:
+            notes.append(Note(f"jobs: {jobs_text(incident.jobs, incident.jobs_omitted)}"))
         notes.append(Note(f"nodeguard describe incident {incident.name}", "dim"))
     return Section(badge_heading(health, health, title), tuple(notes), "entry")

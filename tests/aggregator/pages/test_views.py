@@ -27,14 +27,16 @@ from nodeguard.aggregator.pages.views import (
 from nodeguard.fleet_api.service_state import Obstacle
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.check import explanation_view
-from nodeguard.fleet_api.text.status import headline
+from nodeguard.fleet_api.text.status import headline, status_view
 from nodeguard.fleet_api.view import Field, Row
 from nodeguard.model.finding import Action
+from nodeguard.model.job import NodeJob
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import InjectionPolicy
 from nodeguard.wire.report import Inventory, ReportedEvidence, UnreadableTargets
 from tests.aggregator.pages import scenes
 from tests.aggregator.pages.scenes import CATALOGUE, REMEDIES, gpu_name, plain_fleet, service_state
+from tests.cli.fleet_output import look
 from tests.fleet.scene import Fleet as Nodes
 from tests.fleet.scene import finding
 
@@ -111,6 +113,17 @@ def test_an_injected_fault_is_in_the_headline() -> None:
     head = text(fleet_page(inputs(fleet), "")).partition("Worst incidents")[0]
     assert "2 nodes: all checks passed; 1 injected fault" in head
     assert "injected for a rehearsal: " in head
+
+
+def test_a_degraded_domain_names_the_jobs_that_it_hits() -> None:
+    fleet = scenes.faulty_fleet()
+    fleet.planner.state.update_jobs("uid-16", (NodeJob("train/llama-7"),))
+    fleet.after(5.0)
+    fleet.plan()
+    shown = text(fleet_page(inputs(fleet), ""))
+    assert "fabric/p0/r2 jobs: train/llama-7 10 min" in shown
+    lines = look(status_view(fleet_status(fleet.planner, service_state(fleet), fleet.now)))
+    assert "         jobs: train/llama-7\n" in lines
 
 
 def test_observe_mode_is_shown_below_the_headline() -> None:
