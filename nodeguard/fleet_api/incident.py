@@ -15,7 +15,7 @@ from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.reasons import short_reason
 from nodeguard.fleet_api.recovery import incident_commands
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView, SymptomView
-from nodeguard.fleet_api.schema.status import VERSION, IncidentSummary, StateGroup
+from nodeguard.fleet_api.schema.status import VERSION, EndedFaultView, IncidentSummary, StateGroup
 from nodeguard.fleet_api.service_state import ServiceState, age
 from nodeguard.model.check import Check
 from nodeguard.model.diagnosis import Guidance
@@ -189,6 +189,22 @@ def _shown(planner: Planner, incident: Incident, decision: OperatorDecision, now
 def _guidance(planner: Planner, incident: Incident) -> Guidance | None:
     """Return what people do about the degraded domain of an incident; None for another incident."""
     return guidance(planner, (incident.cause,)) if incident.domain and incident.is_open else None
+
+
+def latest_end(planner: Planner, now: Instant) -> EndedFaultView | None:
+    """Return the real fault that ended last; None if none is recorded."""
+    ended = (item for item in all_incidents(planner) if not (item.is_open or item.injected))
+    latest = max(ended, key=lambda incident: incident.resolved_at, default=None)
+    if latest is None:
+        return None
+    return project(
+        EndedFaultView,
+        latest,
+        incident=latest.name,
+        resource=latest.target,
+        resolved_at=rfc3339(latest.resolved_at),
+        age=age(now, latest.resolved_at),
+    )
 
 
 def all_incidents(planner: Planner) -> Iterator[Incident]:

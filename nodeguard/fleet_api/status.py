@@ -14,7 +14,7 @@ from nodeguard.fleet.state.liveness import StaleAgents
 from nodeguard.fleet.state.node_placement import FLEET
 from nodeguard.fleet_api.capacity import capacity
 from nodeguard.fleet_api.domain import degraded_domains, list_topologies, suppressed_checks
-from nodeguard.fleet_api.incident import all_incidents, worst_incidents
+from nodeguard.fleet_api.incident import all_incidents, latest_end, worst_incidents
 from nodeguard.fleet_api.node import injected_faults, known_health, refused_messages, repeat_offenders
 from nodeguard.fleet_api.reasons import count_reasons, exhausted_budget
 from nodeguard.fleet_api.schema.budget import BudgetList
@@ -110,6 +110,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         frozen_since=rfc3339(now.wall - frozen_age) if stale_agents.frozen else "",
         frozen_age=frozen_age,
         capacity=capacity(planner),
+        latest_end=latest_end(planner, now),
     )
 
 

@@ -35,7 +35,7 @@ from nodeguard.fleet_api.incident import (
 )
 from nodeguard.fleet_api.node import describe_node, known_health, list_nodes
 from nodeguard.fleet_api.schema.domain import DomainSummary
-from nodeguard.fleet_api.schema.status import IncidentSummary
+from nodeguard.fleet_api.schema.status import FleetStatus, IncidentSummary
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.check import explanation, explanation_view
@@ -43,7 +43,14 @@ from nodeguard.fleet_api.text.domain import domain_list_view, domain_state, doma
 from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.fleet_api.text.phrases import count_noun
-from nodeguard.fleet_api.text.status import BUDGETS, TOPOLOGIES, WITHHELD, agents_text, status_view
+from nodeguard.fleet_api.text.status import (
+    BUDGETS,
+    TOPOLOGIES,
+    WITHHELD,
+    agents_text,
+    calm_text,
+    status_view,
+)
 from nodeguard.fleet_api.view import Field, Note
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
@@ -101,12 +108,7 @@ def fleet_page(fleet: Fleet, topology: str, changes: Html = EMPTY) -> PageConten
     if agents.not_reporting > agents.stale:
         # The first minute: what the page does not show is unknown, not healthy.
         urgent.append(Field("agents", agents_text(agents), name_style="warning"))
-    unknown = f" The health of {count_noun(status.nodes.unknown, 'node')} is unknown."
-    incidents = (
-        incident_table(worst, {})
-        if worst
-        else element("p", f"No incidents.{unknown if status.nodes.unknown else ''}")
-    )
+    incidents = incident_table(worst, {}) if worst else element("p", f"No incidents{_calm(status)}.")
     content = (
         element(
             "section",
@@ -133,6 +135,14 @@ def fleet_page(fleet: Fleet, topology: str, changes: Html = EMPTY) -> PageConten
         changes,
     )
     return PageContent(view.title, join(content))
+
+
+def _calm(status: FleetStatus) -> str:
+    """Return since when no incident is unresolved, or that this is not certain."""
+    if status.nodes.unknown or not status.agents.expected:
+        nodes = count_noun(status.nodes.unknown, "node")
+        return f". The health of {nodes} is unknown" if status.nodes.unknown else ""
+    return f": {calm_text(status)}"
 
 
 def incidents_page(fleet: Fleet, check: str, state: str, page: int = 1) -> PageContent:

@@ -241,6 +241,20 @@ class IncidentSummary(Struct, frozen=True):
     jobs_omitted: int = 0
 
 
+class EndedFaultView(Struct, frozen=True):
+    """The fault that ended last. incident: its name. node, domain, resource: as of IncidentSummary.
+    resolved_at, age: of its end.
+    """
+
+    incident: str
+    cause: str
+    node: str
+    domain: str
+    resource: str
+    resolved_at: str
+    age: float
+
+
 class InjectedFaultView(Struct, frozen=True):
     """A fault that an operator injected on a node. by: the operator. until: its end.
 
@@ -321,6 +335,7 @@ class FleetStatus(Struct, frozen=True):
     other_reasons: the sum of the reasons that are left out of `reasons`; its text is their number.
     worst_omitted: number of further rows like those of `worst`. being_written: granted marks that are not
     observed yet, for at most 5 s.
+    latest_end: the real fault that ended last, of those within a day; None for none.
     incidents, withheld, reasons, pending, would_mark, dry_run and capacity are without those of injected
     faults.
     """
@@ -366,3 +381,4 @@ class FleetStatus(Struct, frozen=True):
     frozen_since: str = ""
     frozen_age: float = 0.0
     capacity: CapacityView = CapacityView()
+    latest_end: EndedFaultView | None = None

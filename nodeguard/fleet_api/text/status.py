@@ -44,6 +44,10 @@ from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.job import jobs_text
 
+# Seconds for which an ended incident is recorded, and the text where none is.
+_DAY = 86_400.0
+_CALM_DAY = "no fault in the past 24 h"
+
 # Names of fields that a page shows in another way.
 BUDGETS, TOPOLOGIES, WITHHELD = "budgets", "topologies", "withheld"
 
@@ -188,7 +192,8 @@ def _facts(status: FleetStatus) -> Iterator[Field]:
     more = f" and {status.budgets_omitted} more that are half used" if status.budgets_omitted else ""
     yield Field(BUDGETS, ", ".join(map(budget_text, status.budgets)) + more or "none: there are no nodes")
     states = [f"{count} {state.phrase}" for state, count in status.incidents.items() if count]
-    yield Field("incidents", ", ".join(states) or "none")
+    calm = [calm_text(status)] if status.latest_end is not None and is_calm(status) else []
+    yield Field("incidents", "; ".join([", ".join(states) or "none", *calm]))
     if status.incidents_omitted.incidents:
         yield Field("omitted", _omitted(status.incidents_omitted), name_style="warning")
     yield Field("policy", f"{_mode(status.policy)}; {status.policy.file or 'built-in'}")
@@ -198,6 +203,20 @@ def _facts(status: FleetStatus) -> Iterator[Field]:
 def is_advice(status: FleetStatus) -> bool:
     """Return whether marks are advice, as without a cluster."""
     return status.replica.leader == STANDALONE and not status.nodes.owned
+
+
+def is_calm(status: FleetStatus) -> bool:
+    """Return whether no incident is unresolved."""
+    return not any(count for state, count in status.incidents.items() if state != IncidentState.RESOLVED)
+
+
+def calm_text(status: FleetStatus) -> str:
+    """Return since when no incident is unresolved. Ended ones are recorded for a day."""
+    end, up = status.latest_end, status.replica.age
+    if end is not None:
+        subject = end.node or end.domain or end.resource
+        return f"no fault for {format_duration(end.age)}; the latest: {end.cause} on {subject}"
+    return f"no fault for {format_duration(up)}, since this aggregator started" if up < _DAY else _CALM_DAY
 
 
 def agents_text(agents: AgentCounts) -> str:

@@ -32,11 +32,11 @@ from nodeguard.fleet_api.view import Field, Row
 from nodeguard.model.finding import Action
 from nodeguard.model.job import NodeJob
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
-from nodeguard.model.policy import InjectionPolicy
+from nodeguard.model.policy import InjectionPolicy, SoakPeriod
 from nodeguard.wire.report import Inventory, ReportedEvidence, UnreadableTargets
 from tests.aggregator.pages import scenes
 from tests.aggregator.pages.scenes import CATALOGUE, REMEDIES, gpu_name, plain_fleet, service_state
-from tests.cli.fleet_output import look
+from tests.cli.fleet_output import facts, look
 from tests.fleet.scene import Fleet as Nodes
 from tests.fleet.scene import finding
 
@@ -223,6 +223,27 @@ def test_the_topology_of_the_map_can_be_chosen() -> None:
     shown = text(fleet_page(faulty(), "power")).partition("Map")[2].partition("Marks, budgets")[0]
     assert "row0 9/96 F F F F F F F W W row1 4/96 F F S W row2 3/96 F F ? row3 1/32 F" in shown
     assert "r12" not in shown
+
+
+def test_a_healthy_fleet_shows_since_when_all_is_well() -> None:
+    fleet = plain_fleet(16, replace(scenes.ENFORCED, soak=SoakPeriod(0.0, 0.0, 86_400.0)))
+    assert "No incidents: no fault in the past 24 h." in text(fleet_page(inputs(fleet), ""))
+    young = replace(service_state(fleet), started=fleet.mono - 7_200.0)
+    shown = text(fleet_page(inputs(fleet)._replace(service=young), ""))
+    assert "No incidents: no fault for 2 h, since this aggregator started." in shown
+    for number in (3, 5):
+        fleet.report(number, finding())
+        fleet.after(10.0)
+        fleet.carry_out()
+        fleet.report(number)
+        fleet.after(60.0)
+        fleet.carry_out()
+    fleet.after(7_200.0)
+    fleet.carry_out()
+    calm = f"no fault for 2 h; the latest: gpu-lost on {gpu_name(5)}"
+    assert f"No incidents: {calm}." in text(fleet_page(inputs(fleet), ""))
+    status = status_view(fleet_status(fleet.planner, service_state(fleet), fleet.now))
+    assert facts(status)["incidents"] == f"2 resolved; {calm}"
 
 
 def test_a_healthy_fleet_is_one_line_that_can_be_opened() -> None:
