@@ -168,7 +168,9 @@ class DeviceTracker:
                 self._is_unsupported = True
                 await asyncio.sleep(_RECHECK_SECONDS)
             except ApiError as error:
-                logger.warning("cannot discover DeviceTaintRules", extra={"error": error.message})
+                logger.warning(
+                    "cannot find out whether the cluster has DeviceTaintRules", extra={"error": error.message}
+                )
                 await asyncio.sleep(_RETRY_SECONDS)
         self._is_unsupported = False
         await self._watch.run()

@@ -96,7 +96,9 @@ class FencedClient:
         if self._questioned is None:
             self._questioned = self._renewals()
             fields = {"object": name, "epoch": epoch, "own_epoch": self.epoch}
-            logger.warning("a Node has a later epoch, writes wait until the lease is renewed", extra=fields)
+            logger.warning(
+                "a later leader has written a Node, writes wait until the lease is renewed", extra=fields
+            )
         if self._questioned == self._renewals():
             raise NotPermittedError
 

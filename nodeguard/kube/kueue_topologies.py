@@ -96,7 +96,10 @@ class KueueTopologyWatch:
             try:
                 path = await served_path(self._api)
             except ApiError as error:
-                logger.warning("cannot discover Kueue's Topologies", extra={"error": error.message})
+                logger.warning(
+                    "cannot find out whether the cluster has Topologies of Kueue",
+                    extra={"error": error.message},
+                )
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             if path:

@@ -190,7 +190,7 @@ class WriteQueue:
         if key in self._failing:
             self._failing.discard(key)
             if not self._failing:
-                logger.info("no write fails any more")
+                logger.info("all writes succeed again")
 
     def _wake(self) -> None:
         for event in self._wake_events:

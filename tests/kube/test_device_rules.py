@@ -144,7 +144,7 @@ async def test_own_rules_are_corrected_and_foreign_rules_are_not_changed(
         await writers.idle()
         assert set(await objects(api)) == {wanted_rule.name}
     assert len([line for line in writers.messages if "does not belong to nodeguard" in line]) == 1
-    assert writers.messages[-1] == "INFO no write fails any more"
+    assert writers.messages[-1] == "INFO all writes succeed again"
 
 
 async def test_writes_end_when_a_later_leader_has_written(api: ApiClient, controlplane: Cluster) -> None:

@@ -154,7 +154,7 @@ async def test_an_invalid_write_is_logged_once_and_blocks_no_other(api: ApiClien
     assert ours(await read(api, gpu_node.name)) == {QUARANTINE}
     first, recovery = writers.messages
     assert "must be no more than 63" in first
-    assert recovery == "INFO no write fails any more"
+    assert recovery == "INFO all writes succeed again"
 
 
 async def test_a_held_node_gets_no_condition_and_its_marks_count_as_written(

@@ -44,7 +44,7 @@ async def marked_across_a_restart(
     for name in names:
         assert writers.results(name)[-1] is WriteResult.WRITTEN
     assert sum("could not be reached" in message for message in writers.messages) <= len(names)
-    assert writers.messages[-1] == "INFO no write fails any more"
+    assert writers.messages[-1] == "INFO all writes succeed again"
 
 
 async def test_retries_respect_the_rate_limit_of_the_server(tmp_path: Path, new_cluster: NewCluster) -> None:
@@ -71,7 +71,7 @@ async def test_retries_respect_the_rate_limit_of_the_server(tmp_path: Path, new_
             await api.close()
     first, *rest = writers.messages
     assert "the Kubernetes API returned 429" in first
-    assert rest[-1] == "INFO no write fails any more"
+    assert rest[-1] == "INFO all writes succeed again"
 
 
 def unprivileged_kubeconfig(cluster: Cluster, directory: Path) -> Path:

@@ -178,7 +178,7 @@ class ReplicaPool:
             self._adopt(resolved, now)
         except (OSError, ValueError) as error:
             fields = {"endpoint": self._endpoint.name, "error": resolve_error(error)}
-            logger.warning("cannot resolve the aggregator", extra=fields)
+            logger.warning("cannot resolve the DNS name of the aggregator", extra=fields)
         except Exception:  # a task that ends follows no replica
             fields = {"endpoint": self._endpoint.name}
             logger.exception("error while the aggregator is resolved, please report it", extra=fields)

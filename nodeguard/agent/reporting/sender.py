@@ -160,7 +160,7 @@ class Sender:
             self._queue.remove(entry)
         if self._is_failing is not False:
             self._is_failing = False
-            logger.info("the aggregator acknowledges", extra={"endpoint": self.transport.name})
+            logger.info("the aggregator acknowledges reports", extra={"endpoint": self.transport.name})
         mono, jitter = now().mono, self._jitter()
         if isinstance(message, Report):
             digest, text = message.digest, text_digest(message)

@@ -197,7 +197,9 @@ class ClusterWatches:
                 self._missing -= {"devices", "rules"}
                 wait = _RULES_PERIOD
             except ApiError as error:
-                logger.warning("cannot discover DeviceTaintRules", extra={"error": error.message})
+                logger.warning(
+                    "cannot find out whether the cluster has DeviceTaintRules", extra={"error": error.message}
+                )
             await asyncio.sleep(wait)
         rule_events = WatchCallbacks(self.rule_changed, self.rule_deleted, lambda: self.synced("rules"))
         tracker = DeviceTracker(self._api, self._devices_changed)

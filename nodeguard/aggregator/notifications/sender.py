@@ -152,7 +152,7 @@ class NotificationSender:
                 except OSError as error:
                     if not problem:
                         fields = {"file": str(path), "error": error.strerror}
-                        logger.error("cannot write the spool, a restart loses notifications", extra=fields)  # noqa: TRY400
+                        logger.error("cannot save notifications, a restart loses them", extra=fields)  # noqa: TRY400
                     problem = str(error)
             await asyncio.sleep(_SAVE_INTERVAL)
 
