@@ -145,7 +145,8 @@ def parse_yaml(data: bytes, file: str) -> YamlDocument:
         line = mark.line + 1 if mark else 0
         if (getattr(error, "context", None) or "").endswith(("alias", "anchor")):
             remedy = _QUOTE
-        elif mark and _TAB_INDENT.match(data.split(b"\n")[mark.line]):
+        # An error at the end of the file is one line behind its last.
+        elif mark and any(_TAB_INDENT.match(text) for text in data.splitlines()[mark.line : mark.line + 1]):
             remedy = _SPACES
         else:
             remedy = "correct the YAML"

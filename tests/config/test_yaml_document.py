@@ -115,6 +115,7 @@ def test_an_error_says_file_line_field_problem_and_remedy(file: Path) -> None:
         ("", 1, "", "is empty"),
         ("# nothing but a comment\n", 2, "", "is empty"),
         ("a: 1\nb: [1, 2\n", 3, "", "did not find expected"),
+        ("a: 1\nb: [1, 2", 3, "", "did not find expected"),
         ("a: 1\n\tb: 2\n", 2, "", "found a tab character"),
         ("a: \x01\n", 0, "", "control characters are not allowed"),
         ("a: " + "[" * (DEPTH_LIMIT + 1) + "]" * (DEPTH_LIMIT + 1), 1, "a" + "[0]" * DEPTH_LIMIT, "deeper"),
