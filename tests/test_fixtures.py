@@ -142,6 +142,13 @@ def _entries_of(name: str) -> dict[str, bytes | str]:
     return entries(bundle_path(name))
 
 
+def test_an_unknown_name_is_refused_with_the_file_to_write(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert write_verdicts(monkeypatch, tmp_path, "gpu-off-bux") == 3
+    assert "write fixtures/scenarios/gpu_off_bux.py" in capsys.readouterr().err
+
+
 def write_verdicts(monkeypatch: pytest.MonkeyPatch, root: Path, *names: str) -> int:
     """Write verdicts into an empty directory. Returns the exit code."""
     (root / "expected").mkdir(exist_ok=True)
