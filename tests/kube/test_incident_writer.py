@@ -77,10 +77,10 @@ class RecordingWriter(IncidentWriter):
 
 @asynccontextmanager
 async def running_writer(
-    api: ApiClient, **limits: Any
+    api: ApiClient,
 ) -> AsyncIterator[tuple[Writing, IncidentWriter, list[OperatorDecision]]]:
     async with writing(api) as writers:
-        writer = RecordingWriter(writers.client, writers.later, **limits)
+        writer = RecordingWriter(writers.client, writers.later)
         writer.decisions = []
         watch = incidents.watch_incidents(api, writer)
         async with running(watch):
@@ -282,7 +282,10 @@ async def test_changed_and_deleted_objects_are_written_again(api: ApiClient, def
         assert incident["metadata"]["uid"] != uid
 
 
-async def test_old_resolved_incidents_are_deleted(api: ApiClient, defined: Cluster) -> None:
+async def test_old_resolved_incidents_are_deleted(
+    api: ApiClient, defined: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "_KEEP_RESOLVED", 3)
     over = [
         replace(LOST, name=f"one-{days}", state=IncidentState.RESOLVED, resolved_at=NOW - days * DAY)
         for days in range(1, 7)
@@ -290,7 +293,7 @@ async def test_old_resolved_incidents_are_deleted(api: ApiClient, defined: Clust
     async with running_writer(api) as (writers, writer, _):
         writer.set_desired([replace(incident, state=IncidentState.OPEN) for incident in over], NOW)
         await writers.until(lambda: len(writer.current_incidents()) == 6)
-    async with running_writer(api, keep_resolved=3, keep_seconds=10 * DAY) as (writers, writer, _):
+    async with running_writer(api) as (writers, writer, _):
         writer.set_desired([LOST, *over], NOW)
         await writers.until(
             lambda: (
@@ -306,7 +309,7 @@ async def test_old_resolved_incidents_are_deleted(api: ApiClient, defined: Clust
                 == {LOST.name, "one-1", "one-2", "one-3"}
             )
         )
-        writer.set_desired([LOST], NOW + 8.5 * DAY)
+        writer.set_desired([LOST], NOW + 5.5 * DAY)
         await writers.until(
             lambda: {incident.name for incident in writer.current_incidents()} == {LOST.name, "one-1"}
         )
