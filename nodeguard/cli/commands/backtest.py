@@ -94,7 +94,7 @@ def build_parser() -> ArgumentParser:
         prog="nodeguard backtest",
         description="Replay reports of nodes against a policy, and show which marks it would have set.",
         examples=(
-            "nodeguard backtest --policy policy.yaml /var/lib/nodeguard/history.db",
+            "nodeguard backtest --policy policy.yaml /var/lib/nodeguard",
             "nodeguard backtest --policy policy.yaml recordings/gpu-7",
         ),
         epilog="Reads no cluster and writes nothing.",

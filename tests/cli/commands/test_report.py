@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.aggregator.history.store import HistoryStore
+from nodeguard.cli.commands.report import default_history
 from nodeguard.cli.main import main
 from nodeguard.fleet.state.history_events import HistoryEvent, HistoryNote, NodeObserved, NoteKind
 from nodeguard.fleet.state.node_marks import encode_record
@@ -147,3 +148,10 @@ def test_a_missing_history_is_an_error_with_its_remedy(capsys: pytest.CaptureFix
     assert (
         "no such file or directory: name the file that aggregator --history writes" in capsys.readouterr().err
     )
+
+
+def test_the_history_of_the_systemd_unit_is_found(tmp_path: Path) -> None:
+    places = [f"{tmp_path}/pod", f"{tmp_path}/unit"]
+    assert default_history(places) == places[0]
+    HistoryStore(f"{places[1]}/history.sqlite").close()
+    assert default_history(places) == places[1]
