@@ -67,7 +67,7 @@ async def load_kubeconfig(paths: str, context: str = "") -> KubeconfigCredential
     except Exception as error:  # noqa: BLE001
         # The library does not validate a kubeconfig; its message may contain a part of the file.
         name = type(error).__name__
-        raise AccessError(f"cannot be read ({name}): {_VIEW}") from None
+        raise AccessError(f"is not a valid kubeconfig ({name}): {_VIEW}") from None
 
 
 def _check_existence(paths: str) -> None:
