@@ -101,24 +101,30 @@ def _title(finding: FindingView) -> str:
 def _fields(fault: NodeFault) -> Iterator[Field]:
     marks = list(fault.marks)
     first = fault.findings[0]
+    advised = set[tuple[str, Sequence[str]]]()
     for finding in fault.findings:
         own = [mark for mark in marks if (mark.check, mark.target) == (finding.check, finding.target)]
         marks = [mark for mark in marks if mark not in own]
         if finding is not first:
             yield Field("also", str(finding_heading(finding, _title(finding))), finding.health.value)
-        is_repeated = finding is not first and (finding.action, finding.how) == (first.action, first.how)
-        yield from finding_fields(finding, _texts(finding, own, is_repeated=is_repeated))
+        texts = _texts(finding, own)
+        advice = texts.action, texts.commands
+        # What to do is the same for several findings on a part: it is shown once.
+        yield from finding_fields(
+            finding, texts._replace(action="", commands=()) if advice in advised else texts
+        )
+        advised.add(advice)
     for mark in marks:
         yield from _mark_fields(mark, f"{mark.mark} for {mark.check}")
     yield see(*(Subject("check", check) for check in dict.fromkeys(item.check for item in fault.findings)))
     yield from _incident_fields(fault)
 
 
-def _texts(finding: FindingView, marks: Sequence[MarkView], *, is_repeated: bool) -> FindingTexts:
-    """Return the texts of a finding. marks: its own. is_repeated: whether another has the same action."""
+def _texts(finding: FindingView, marks: Sequence[MarkView]) -> FindingTexts:
+    """Return the texts of a finding. marks: its own."""
     status = "" if finding.data_status == DataStatus.FRESH else f"; data {finding.data_status.value}"
     # The node needs no repair for a finding that its domain explains.
-    acts = finding.action != Action.NONE and finding.state != IncidentState.OPEN and not is_repeated
+    acts = finding.action != Action.NONE and finding.state != IncidentState.OPEN
     return FindingTexts(
         title=_title(finding),
         since=f"{time_and_age(finding.since, finding.age)}{status}",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from msgspec.structs import replace
 
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.schema.node import NodeView
-from nodeguard.fleet_api.text.fault import node_faults
+from nodeguard.fleet_api.text.fault import fault_section, node_faults
 from nodeguard.fleet_api.text.node import node_view
+from nodeguard.fleet_api.view import View
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware
-from nodeguard.model.incident import OperatorDecision
+from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.policy import Hold
 from tests.aggregator.pages.scenes import CATALOGUE
 from tests.cli.fleet_output import LEADER, explained, look
@@ -91,6 +94,31 @@ def test_a_card_names_the_part_the_mark_of_each_finding_and_an_action_once() -> 
     assert "  message     12 errors\n" in also
     assert "  mark        withheld: hold on check gpu-ecc: false alarms\n" in also
     assert "  see         nodeguard explain gpu-lost, nodeguard explain gpu-ecc\n" in also
+
+
+def test_findings_with_other_remedies_show_what_to_do_for_each() -> None:
+    fleet = Fleet(40)
+    fleet.report(0, finding("gpu-lost", GPU), finding("gpu-ecc", GPU))
+    fleet.carry_out()
+    [fault] = node_faults(view_of(fleet))
+    remedies = "Reseat the GPU.", "Reseat the GPU.", "Replace the GPU."
+    for first, second in pairwise(remedies):
+        texts = zip(fault.findings, (first, second), strict=True)
+        findings = tuple(replace(found, remedy=remedy) for found, remedy in texts)
+        shown = look(View((fault_section(fault._replace(findings=findings)),)))
+        assert [shown.count(remedy) for remedy in set(remedies)] == [
+            int(remedy in (first, second)) for remedy in set(remedies)
+        ]
+
+
+def test_what_to_do_is_shown_where_the_domain_explains_the_first_finding() -> None:
+    fleet = Fleet(40)
+    fleet.report(0, finding("gpu-lost", GPU), finding("gpu-ecc", GPU))
+    fleet.carry_out()
+    [fault] = node_faults(view_of(fleet))
+    explained_by_domain = replace(fault.findings[0], state=IncidentState.OPEN)
+    section = fault_section(fault._replace(findings=(explained_by_domain, *fault.findings[1:])))
+    assert look(View((section,))).count("kubectl drain") == 1
 
 
 def test_the_mark_of_a_fault_may_cover_that_of_another_one() -> None:
