@@ -99,7 +99,8 @@ def fleet_page(fleet: Fleet, topology: str, changes: Html = EMPTY) -> PageConten
     status = fleet_status(fleet.planner, fleet.service, fleet.now)
     view = status_view(status)
     head, *_ = view.sections
-    elsewhere = _ELSEWHERE | ({WITHHELD} if status.capacity.faulty else frozenset[str]())
+    has_all = status.withheld.nodes <= status.capacity.faulty
+    elsewhere = _ELSEWHERE | ({WITHHELD} if has_all else frozenset[str]())
     rows = [row for row in head.rows if not (isinstance(row, Field) and row.name in elsewhere)]
     urgent = [row for row in rows if row.is_urgent]
     rest = [row for row in rows if not row.is_urgent]

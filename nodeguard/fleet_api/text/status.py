@@ -88,7 +88,8 @@ def headline(status: FleetStatus) -> Heading:
     ]
     unhealthy = [f"{count} {health}" for count, health in counts if count]
     text = f"{count_noun(status.agents.expected, 'node')}: {', '.join(unhealthy) or 'all checks passed'}"
-    if status.withheld.marks and not status.capacity.faulty:
+    # The line of the nodes that take work though faulty has the others.
+    if status.withheld.nodes > status.capacity.faulty:
         text += f"; {count_noun(status.withheld.marks, 'mark')} withheld"
     if status.injected_faults_accepted:
         text += f"; {count_noun(status.injected_faults_accepted, 'injected fault')}"
