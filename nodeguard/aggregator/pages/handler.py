@@ -94,6 +94,7 @@ class StatusPages:
         self._context = context
         self._static = StaticFiles()
         self.cache = PageCache()
+        self._making_fleet_document = asyncio.Lock()
         # One thread: a disk that hangs must not take those of other tasks.
         self._history_thread = ThreadPoolExecutor(1, "page-history")
         # An empty feed is false.
@@ -120,27 +121,40 @@ class StatusPages:
             return _plain(500, f"{type(error).__name__}: see the aggregator's log")
 
     async def _page(self, request: web.BaseRequest) -> web.Response:
-        # Only topologies of the fleet are keys: no request fills the cache with others.
-        topology, status = request.query.get("by", ""), 200
-        is_cached = request.path == "/"
-        key = topology if is_cached and topology in map_topologies(self._context.planner) else ""
-        body = self.cache.get(key) if is_cached else None
-        if body is None:
-            try:
-                view = await self._view(request)
-            except QueryError as error:
-                status, view = 400, _invalid_view(str(error))
-            if view is None:
-                status, view = 404, _missing_view()
-            body = document(view, request.path, api_time(rfc3339(self._context.now().wall)), self._static)
-            if is_cached:
-                self.cache.store(key, body)
+        if request.path == "/":
+            status, body = 200, await self._fleet_document(request)
+        else:
+            status, body = await self._document(request)
         response = web.Response(body=body, status=status, headers=_SECURITY_HEADERS)
         response.content_type, response.charset = "text/html", "utf-8"
         response.headers["Cache-Control"] = "no-store"
         if len(body) >= _COMPRESSED:
             response.enable_compression()
         return response
+
+    async def _fleet_document(self, request: web.BaseRequest) -> bytes:
+        """Return the page of the fleet, which many people have open: it is made once for all of them."""
+        # Only topologies of the fleet are keys: no request fills the cache with others.
+        topology = request.query.get("by", "")
+        key = topology if topology in map_topologies(self._context.planner) else ""
+        async with self._making_fleet_document:
+            body = self.cache.get(key)
+            if body is None:
+                _, body = await self._document(request)
+                self.cache.store(key, body)
+            return body
+
+    async def _document(self, request: web.BaseRequest) -> tuple[int, bytes]:
+        """Return the HTTP status of a path, and its page."""
+        status = 200
+        try:
+            view = await self._view(request)
+        except QueryError as error:
+            status, view = 400, _invalid_view(str(error))
+        if view is None:
+            status, view = 404, _missing_view()
+        now = api_time(rfc3339(self._context.now().wall))
+        return status, document(view, request.path, now, self._static)
 
     async def _view(self, request: web.BaseRequest) -> PageContent | None:
         """Return the view of a path; None if there is none."""
@@ -197,7 +211,8 @@ class StatusPages:
             async with asyncio.timeout(_HISTORY):
                 return await asyncio.get_running_loop().run_in_executor(self._history_thread, read)
         except TimeoutError:
-            raise HistoryError(f"the history was not read within {_HISTORY:g} s: check its disk") from None
+            remedy = "check its disk, or set --history-days lower"
+            raise HistoryError(f"the history was not read within {_HISTORY:g} s: {remedy}") from None
 
     async def _events(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send an event for each change until the client or the server ends."""

@@ -13,6 +13,7 @@ from typing import NoReturn
 import aiohttp
 import pytest
 
+from nodeguard.aggregator.history.reader import HistoryError
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.aggregator.pages import handler as pages_handler
 from nodeguard.aggregator.pages.change_feed import ChangeFeed
@@ -292,6 +293,27 @@ async def test_a_history_that_hangs_delays_a_page_for_a_limited_time(
                     assert "not available: the history was not read within" in await response.text()
     finally:
         hang.set()
+
+
+async def test_many_viewers_of_the_fleet_read_the_history_once(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+
+    def read(_: str, name: str, *times: float, **options: bool) -> NoReturn:
+        reads.append(name)
+        raise HistoryError("not read")
+
+    monkeypatch.setattr(pages_handler, "read_history_view", read)
+
+    async def view(session: aiohttp.ClientSession) -> str:
+        async with session.get("/") as response:
+            return await response.text()
+
+    async with served(fleet, str(tmp_path)) as session:
+        pages = await asyncio.gather(*(view(session) for _ in range(8)))
+    assert ["not read" in page for page in pages] == [True] * 8
+    assert reads == [""]
 
 
 async def test_an_internal_error_is_logged_and_not_shown(fleet: Fleet, log: LogLines) -> None:
