@@ -12,6 +12,7 @@ from nodeguard.aggregator.pages.html import (
     Html,
     domain_path,
     element,
+    escape,
     incident_path,
     link,
     node_path,
@@ -39,7 +40,7 @@ class _Lane(NamedTuple):
     style: str
 
 
-_OTHERS = "operators"
+_OTHERS = "others"
 _LANES = {
     "faults": _Lane(("opened", "changed"), "fatal"),
     "marks": _Lane(("marked",), "suspect"),
@@ -110,6 +111,8 @@ def _subject(entry: HistoryEntry) -> Html:
     if entry.incident and entry.change != "resolved":
         name = entry.node or entry.domain or entry.incident
         return link(incident_path(entry.incident), name)
+    if entry.change == "deleted":
+        return escape(entry.node)
     if entry.node:
         return link(node_path(entry.node), entry.node)
     return link(domain_path(entry.domain), entry.domain) if entry.domain else EMPTY

@@ -66,7 +66,7 @@ def test_the_latest_changes_come_first_with_a_link_to_what_changed() -> None:
 
 def test_changes_of_one_kind_in_half_an_hour_are_one_bar() -> None:
     labels = [words(label) for label in section(NIGHT).findall(".//li")]
-    assert labels == ["faults", "marks", "ends", "operators"]
+    assert labels == ["faults", "marks", "ends", "others"]
     bars = [bar for bar in section(NIGHT).iter("rect") if bar.get("class") != "day"]
     assert [(bar.get("class"), bar.get("y"), bar.get("x")) for bar in bars] == [
         ("operator", "50", "0.0"),
@@ -93,3 +93,9 @@ def test_without_changes_or_without_a_history_the_reason_is_shown() -> None:
     young = history(recorded_since=rfc3339(NOW - HOUR))
     assert words(section(young)) == "Past 24 hours : no change; recorded since 2023-11-14 21:13:20 UTC."
     assert "not available: no &lt;history&gt;." in changes_section(None, "no <history>")
+
+
+def test_a_node_that_was_deleted_has_no_page() -> None:
+    part = section(history(entry(1.0, "deleted", node="gpu-7")))
+    assert "gpu-7" in words(part.find(".//tbody/tr"))
+    assert part.findall(".//tbody//a") == []
