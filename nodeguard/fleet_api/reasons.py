@@ -16,19 +16,20 @@ _TEXTS = {
     "stale": "the node's agent is stale",
     "annotation-size": "the record of the node's marks is full",
 }
-# For nodes of which a mark is withheld.
+# Why a mark is not in effect, for one node or several.
 _KINDS = {
-    "budget": "withheld by budgets",
-    "pause": "while new marks are paused",
-    "frozen": "while new marks are frozen",
-    "check-hold": "with a hold on the check",
-    "withheld-domain": "of domains with a withheld mark",
-    "hold": "on hold",
-    "maintenance": "under maintenance",
-    "stale": "with a stale agent",
-    "write": "without a successful write",
-    "no-taint": "without a taint by the policy",
-    "uncordoned": "uncordoned by an operator",
+    "annotation-size": _TEXTS["annotation-size"],
+    "budget": "a budget is used up",
+    "pause": "new marks are paused",
+    "frozen": "new marks are frozen",
+    "check-hold": "the check is on hold",
+    "withheld-domain": "the mark of the domain is withheld",
+    "hold": "the node is on hold",
+    "maintenance": "the node is under maintenance",
+    "stale": "the agent no longer reports",
+    "write": "the mark could not be written",
+    "no-taint": "the policy sets no taint",
+    "uncordoned": "an operator uncordoned the node",
 }
 _WRITES = {
     WriteState.REFUSED: "the write is refused by the API server",
@@ -51,12 +52,12 @@ def short_reason(decision: MarkDecision) -> str:
 
 
 def reason_kind(decision: MarkDecision) -> str:
-    """Return why a mark is not in effect, in a few words that follow a number of nodes."""
+    """Return why a mark is not in effect, in a few words without names."""
     if decision.state == IncidentState.DRY_RUN:
-        return "in observe mode"
+        return "the check is not enforced"
     if decision.state == IncidentState.PENDING:
-        return "being marked" if decision.is_being_written else "in the grace period"
-    return _KINDS.get(decision.restraint, "withheld")
+        return "the mark is being written" if decision.is_being_written else "the grace period has not ended"
+    return _KINDS.get(decision.restraint, "the mark is withheld")
 
 
 def exhausted_budget(decision: MarkDecision) -> str:

@@ -59,8 +59,8 @@ def test_a_storm_in_short(storm: Fleet) -> None:
     view = fleet_status(storm.planner, LEADER, storm.now)
     assert look(status_view(view)) == page("""
     FATAL  7500 nodes: 417 fatal, 1 suspect.
-      in service  410 nodes take work though faulty: 409 withheld by budgets, 1 on
-                  hold
+      in service  410 nodes take work though faulty: a budget is used up (409), the
+                  node is on hold (1)
       agents      7500 of 7500 reporting
       nodes       7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
       marked      quarantine 7 nodes; suspect 1 node
@@ -169,7 +169,7 @@ def test_obstacles_come_first() -> None:
     FATAL  4 nodes: 1 fatal, 2 unknown.
     OBSERVE MODE - no new mark is set. 1 node would be quarantined: 1 withheld (too
     many agents are stale: see nodeguard status).
-      in service  1 node takes work though faulty: in observe mode
+      in service  1 node takes work though faulty: the check is not enforced
       paused      no new mark is set: paused by alice: a bad driver
       frozen      no new mark is set, for 15 s: 2 of 4 agents are stale and no
                   domain explains them: see whether they can reach this aggregator

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet_api.node import list_nodes
-from nodeguard.fleet_api.schema.status import CapacityView, ReasonCount, WorkState
+from nodeguard.fleet_api.schema.status import CapacityView, MarkCount, ReasonCount, WorkState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.phrases import faulty_text
 from nodeguard.fleet_api.text.status import headline
@@ -81,10 +81,10 @@ def test_a_suspect_mark_keeps_no_work_off_a_node_that_should_be_quarantined() ->
 @pytest.mark.parametrize(
     ("policy", "reason"),
     [
-        (ONE, "withheld by budgets"),
-        (OBSERVED, "in observe mode"),
-        (replace(AT_ONCE, pause=True), "while new marks are paused"),
-        (replace(AT_ONCE, grace=GracePeriods(300.0, 300.0, 300.0)), "in the grace period"),
+        (ONE, "a budget is used up"),
+        (OBSERVED, "the check is not enforced"),
+        (replace(AT_ONCE, pause=True), "new marks are paused"),
+        (replace(AT_ONCE, grace=GracePeriods(300.0, 300.0, 300.0)), "the grace period has not ended"),
     ],
     ids=["budget", "observe", "pause", "grace"],
 )
@@ -100,7 +100,7 @@ def test_a_mark_that_is_not_observed_keeps_no_work_away() -> None:
     fleet = lost()
     plan = fleet.issue()
     fleet.issue()
-    assert faulty_text(view(fleet)) == "3 nodes take work though faulty: being marked"
+    assert faulty_text(view(fleet)) == "3 nodes take work though faulty: the mark is being written"
     fleet.write(plan)
     fleet.issue()
     assert view(fleet).faulty == 0
@@ -113,7 +113,7 @@ def test_a_node_with_two_faults_counts_once_by_the_worse_one() -> None:
     fleet.report(1, finding("gpu-ecc", health=Health.SUSPECT))
     fleet.after(5.0)
     fleet.carry_out()
-    text = "2 nodes take work though faulty: 1 in observe mode, 1 while new marks are paused"
+    text = "2 nodes take work though faulty: new marks are paused (1), the check is not enforced (1)"
     assert faulty_text(view(fleet)) == text
 
 
@@ -121,8 +121,15 @@ def test_the_red_line_replaces_the_withheld_marks_of_the_headline() -> None:
     fleet = lost(ONE)
     fleet.change(1, annotations={HOLD_ANNOTATION: "alice"})
     fleet.carry_out()
-    assert faulty_text(view(fleet)) == "2 nodes take work though faulty: 1 on hold, 1 withheld by budgets"
-    assert str(headline(fleet_status(fleet.planner, LEADER, fleet.now))) == "FATAL 12 nodes: 3 fatal."
+    assert (
+        faulty_text(view(fleet))
+        == "2 nodes take work though faulty: a budget is used up (1), the node is on hold (1)"
+    )
+    status = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert str(headline(status)) == "FATAL 12 nodes: 3 fatal."
+    # Of a suppressed check, for example: its nodes are not among those of the line.
+    withheld = replace(status, withheld=MarkCount(6, 6))
+    assert str(headline(withheld)) == "FATAL 12 nodes: 3 fatal; 6 marks withheld."
     for number in (1, 2):
         fleet.change(number, unschedulable=True)
     fleet.carry_out()

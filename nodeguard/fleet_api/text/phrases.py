@@ -228,7 +228,7 @@ def faulty_text(capacity: CapacityView) -> str:
     """Return how many nodes take work though faulty, and why no mark keeps it away."""
     verb = "takes" if capacity.faulty == 1 else "take"
     reasons = [*capacity.reasons, *([capacity.other_reasons] if capacity.other_reasons.marks else [])]
-    texts = [f"{item.nodes} {item.reason}" if len(reasons) > 1 else item.reason for item in reasons]
+    texts = [f"{item.reason} ({item.nodes})" if len(reasons) > 1 else item.reason for item in reasons]
     return f"{count_noun(capacity.faulty, 'node')} {verb} work though faulty: {', '.join(texts)}"
 
 
