@@ -138,7 +138,8 @@ def fleet_record(events: Iterable[HistoryEvent]) -> FleetRecord:
 
 def _false_occurrences(notes: Iterable[HistoryNote], incidents: Iterable[Incident]) -> set[tuple[str, float]]:
     """Return the occurrences that operators recorded as false alarms, by name and begin: the latest one at
-    the time of the statement. The note may be later: an aggregator that starts records all decisions.
+    the time of the statement. The note may be later: an aggregator that starts records all decisions. An
+    occurrence that begins after the note is never meant, also if the history has no earlier one.
     """
     begins: dict[str, list[float]] = defaultdict(list)
     for incident in incidents:
@@ -150,7 +151,8 @@ def _false_occurrences(notes: Iterable[HistoryNote], incidents: Iterable[Inciden
             continue
         # The text of a time has whole seconds.
         stated_at = min(note.at, parse_or_zero(statement.at) + 1.0) if statement.at else note.at
-        began = [at for at in begins[note.name] if at <= stated_at] or begins[note.name]
+        begun = [at for at in begins[note.name] if at <= note.at]
+        began = [at for at in begun if at <= stated_at] or begun
         if began:
             occurrences.add((note.name, max(began)))
     return occurrences

@@ -46,7 +46,7 @@ OCCURRENCES = (incident(START + 0.5), incident(START + 100.0), incident(START + 
         (500.0, 150.0, 100.0),  # an aggregator that starts records all decisions
         (150.0, None, 100.0),
         (150.0, 900.0, 100.0),  # a clock ahead
-        (150.0, -900.0, 200.0),  # before all occurrences: the latest one
+        (150.0, -900.0, 100.0),  # before all occurrences: the latest one when it was recorded
     ],
 )
 def test_a_statement_is_about_the_latest_occurrence_at_its_time(
@@ -63,6 +63,13 @@ def test_a_repeated_statement_is_one_false_alarm() -> None:
     statement = FalseAlarm("ann", rfc3339(START + 150.0))
     notes = (decision(START + at, statement) for at in (150.0, 170.0, 900.0))
     assert begins(fleet_record([*OCCURRENCES, *notes]))[1] == [100.0]
+
+
+@pytest.mark.parametrize("stated_at", [150.0, None])
+def test_a_statement_about_a_trimmed_occurrence_leaves_a_later_fault(stated_at: float | None) -> None:
+    time = "" if stated_at is None else rfc3339(START + stated_at)
+    events = [decision(START + 150.0, FalseAlarm("ann", time)), incident(START + 20.0 * 86_400.0)]
+    assert begins(fleet_record(events)) == ([20.0 * 86_400.0], [])
 
 
 def test_a_decision_without_a_statement_changes_nothing() -> None:
