@@ -191,10 +191,21 @@ def _guidance(planner: Planner, incident: Incident) -> Guidance | None:
     return guidance(planner, (incident.cause,)) if incident.domain and incident.is_open else None
 
 
-def latest_end(planner: Planner, now: Instant) -> EndedFaultView | None:
-    """Return the real fault that ended last; None if none is recorded."""
-    ended = (item for item in all_incidents(planner) if not (item.is_open or item.injected))
-    latest = max(ended, key=lambda incident: incident.resolved_at, default=None)
+def latest_end(
+    planner: Planner, decisions: Mapping[str, OperatorDecision], now: Instant
+) -> EndedFaultView | None:
+    """Return the real fault that ended last; None if none is recorded. decisions: of operators, by incident;
+    a recorded false alarm is no fault.
+    """
+    ended = [
+        incident
+        for incident in all_incidents(planner)
+        if incident.is_fault and not (incident.is_open or incident.injected)
+    ]
+    faults = (
+        incident for incident in ended if decisions.get(incident.name, _NO_DECISION).false_alarm is None
+    )
+    latest = max(faults, key=lambda incident: incident.resolved_at, default=None)
     if latest is None:
         return None
     return project(

@@ -110,7 +110,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         frozen_since=rfc3339(now.wall - frozen_age) if stale_agents.frozen else "",
         frozen_age=frozen_age,
         capacity=capacity(planner),
-        latest_end=latest_end(planner, now),
+        latest_end=latest_end(planner, service.decisions, now),
     )
 
 

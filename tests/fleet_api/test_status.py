@@ -17,11 +17,11 @@ from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.phrases import number_text
 from nodeguard.fleet_api.text.status import status_view
 from nodeguard.model.finding import DataStatus, Health
-from nodeguard.model.incident import IncidentState, OperatorDecision
+from nodeguard.model.incident import FalseAlarm, IncidentState, OperatorDecision
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.model.policy import CheckLimit, Mode, ModeRule, Policy
-from nodeguard.wire.report import UnreadableTargets
+from nodeguard.wire.report import ReportedFinding, UnreadableTargets
 from tests.cli.fleet_output import facts
 from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding
 
@@ -54,6 +54,32 @@ def test_nodes_are_counted_by_health() -> None:
     nodes = fleet_status(fleet.planner, LEADER, fleet.now).nodes
     assert (nodes.ok, nodes.warning, nodes.suspect, nodes.fatal, nodes.unknown) == (4, 1, 1, 1, 1)
     assert (nodes.partially_read, nodes.on_hold, nodes.maintenance, nodes.cordoned_by_user) == (2, 1, 1, 1)
+
+
+def end_fault(fleet: Fleet, number: int, fault: ReportedFinding) -> None:
+    fleet.report(number, fault)
+    fleet.after(10.0)
+    fleet.carry_out()
+    fleet.report(number)
+    fleet.after(60.0)
+    fleet.carry_out()
+
+
+def test_the_latest_end_is_of_a_fault() -> None:
+    fleet = Fleet(8)
+    end_fault(fleet, 1, finding(health=Health.WARNING))
+    assert fleet_status(fleet.planner, LEADER, fleet.now).latest_end is None
+    for number in (2, 3):
+        end_fault(fleet, number, finding())
+    end_fault(fleet, 4, finding(health=Health.WARNING))
+    latest = fleet_status(fleet.planner, LEADER, fleet.now).latest_end
+    assert latest is not None
+    assert latest.node == fleet.nodes["uid-3"].name
+    statement = OperatorDecision(latest.incident, false_alarm=FalseAlarm("ann"))
+    service = replace(LEADER, decisions={latest.incident: statement})
+    earlier = fleet_status(fleet.planner, service, fleet.now).latest_end
+    assert earlier is not None
+    assert earlier.node == fleet.nodes["uid-2"].name
 
 
 def test_a_stale_node_is_unknown() -> None:

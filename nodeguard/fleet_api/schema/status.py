@@ -335,7 +335,8 @@ class FleetStatus(Struct, frozen=True):
     other_reasons: the sum of the reasons that are left out of `reasons`; its text is their number.
     worst_omitted: number of further rows like those of `worst`. being_written: granted marks that are not
     observed yet, for at most 5 s.
-    latest_end: the real fault that ended last, of those within a day; None for none.
+    latest_end: the real fault that ended last, of those within a day; None for none. A warning, a part of
+    another incident and a recorded false alarm are no faults.
     incidents, withheld, reasons, pending, would_mark, dry_run and capacity are without those of injected
     faults.
     """
