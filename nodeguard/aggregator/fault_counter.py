@@ -16,7 +16,7 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.gpu_shares import gpu_shares
 from nodeguard.model.device import device_mark_name
-from nodeguard.model.incident import FalseAlarm, Incident, OperatorDecision
+from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.mark import Mark
@@ -84,7 +84,7 @@ class FaultCounter:
         self._combinations: set[FaultLabels] = set()
         # None while this aggregator is not active.
         self._open: dict[str, _OpenFault] | None = None
-        self._statements: dict[str, FalseAlarm] | None = None
+        self._statements: set[str] | None = None
         self._measured_at = float("-inf")
         self._shares: Counter[tuple[FaultLabels, bool]] = Counter()
         self._nodes = self._gpus = 0
@@ -135,14 +135,12 @@ class FaultCounter:
                 self._on_repaired(labels, max(0.0, incident.resolved_at - incident.first_seen))
 
     def _count_false_alarms(self, planner: Planner, decisions: Mapping[str, OperatorDecision]) -> None:
-        statements = {
-            name: decision.false_alarm for name, decision in decisions.items() if decision.false_alarm
-        }
+        statements = {name for name, decision in decisions.items() if decision.false_alarm is not None}
         before, self._statements = self._statements, statements
-        for name, statement in statements.items():
+        # A repeated statement is about the same occurrence: one that begins removes the statement.
+        for name in sorted(statements - before) if before is not None else ():
             incident = planner.incident(name)
-            is_new = before is not None and before.get(name) != statement
-            if is_new and incident is not None and not incident.injected:
+            if incident is not None and not incident.injected:
                 self.false_alarms[self._checks.label(incident.cause, planner.state.checks.catalogue)] += 1
 
     def _measure(self, planner: Planner, faults: Mapping[str, _OpenFault], now: Instant) -> None:

@@ -181,15 +181,22 @@ def test_the_number_of_series_is_limited(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(counter.faults) == 4
 
 
-def test_decisions_at_the_start_do_not_count() -> None:
+def test_a_statement_counts_once_for_an_occurrence() -> None:
     fleet, counter = Fleet(8), FaultCounter()
     fleet.report(1, finding())
     fleet.carry_out()
     [name] = fleet.planner.tracker.incidents["uid-1"]
-    decisions = {name: OperatorDecision(name, false_alarm=FalseAlarm("ann"))}
-    counter.plan_made(fleet.planner, Plan(), lambda: decisions, fleet.now, acts=True)
+
+    def read(statement: FalseAlarm | None = None) -> None:
+        decisions = {} if statement is None else {name: OperatorDecision(name, false_alarm=statement)}
+        counter.plan_made(fleet.planner, Plan(), lambda: decisions, fleet.now, acts=True)
+        fleet.after(20.0)
+
+    read(FalseAlarm("ann"))
+    assert not counter.false_alarms  # decisions at the start
+    read(FalseAlarm("bob"))
     assert not counter.false_alarms
-    decisions = {name: OperatorDecision(name, false_alarm=FalseAlarm("bob"))}
-    fleet.after(20.0)
-    counter.plan_made(fleet.planner, Plan(), lambda: decisions, fleet.now, acts=True)
+    read()
+    read(FalseAlarm("bob"))
+    read(FalseAlarm("bob", reason="a sensor"))
     assert counter.false_alarms == {"gpu-lost": 1}
