@@ -163,11 +163,11 @@ class FaultCounter:
     def _marks(
         self, planner: Planner, node: InventoryNode, faults: Mapping[str, _OpenFault]
     ) -> Iterator[_ActiveMark]:
-        """Yield the marks of a node and its devices, with the labels of their faults."""
-        observed = planner.state.observed_marks(node.key)
-        for device in observed.carriers:
+        """Yield the marks of a node and its devices that are in effect, with the labels of their faults."""
+        in_effect = planner.state.marks_in_effect(node.key)
+        for device in in_effect.carriers:
             carrier = "" if device is None else device_mark_name(node.key, device)
-            for cause in observed.record_of(device).all_causes:
+            for cause in in_effect.record_of(device).all_causes:
                 if cause.injected:
                     continue
                 is_shared = cause.mark == Mark.DOMAIN_DEGRADED

@@ -10,10 +10,11 @@ from nodeguard.aggregator.fault_counter import FaultCounter, FaultLabels
 from nodeguard.aggregator.fault_metrics import fault_families
 from nodeguard.fleet.plan import Plan
 from nodeguard.model.incident import FalseAlarm, Incident, IncidentState, OperatorDecision
+from nodeguard.model.policy import MarkWrites
 from nodeguard.wire.report import Inventory, ReportedComponent
 from tests.aggregator.test_report_handler import report
 from tests.aggregator.test_service import CALLER, Scene
-from tests.fleet.scene import Fleet, finding
+from tests.fleet.scene import AT_ONCE, Fleet, finding
 from tests.fleet.test_injection import ALLOWED, inject
 
 GPUS = Inventory(
@@ -200,3 +201,20 @@ def test_a_statement_counts_once_for_an_occurrence() -> None:
     read(FalseAlarm("bob"))
     read(FalseAlarm("bob", reason="a sensor"))
     assert counter.false_alarms == {"gpu-lost": 1}
+
+
+@pytest.mark.parametrize("keeps_cordon", [True, False])
+def test_a_gpu_is_out_while_a_mark_keeps_work_away(*, keeps_cordon: bool) -> None:
+    policy = replace(AT_ONCE, marks=MarkWrites(taint=False, cordon=True))
+    fleet, counter = Fleet(2, policy), FaultCounter()
+    fleet.report(1, finding())
+    count(fleet, counter, fleet.carry_out())
+    assert fleet.nodes["uid-1"].unschedulable
+    if not keeps_cordon:
+        fleet.change(1, unschedulable=False)
+    gpu_seconds = list[float]()
+    for _ in range(11):
+        fleet.after(10.0)
+        count(fleet, counter, fleet.carry_out())
+        gpu_seconds.append(sum(counter.gpu_seconds_out.values()))
+    assert gpu_seconds[-1] - gpu_seconds[0] == (800.0 if keeps_cordon else 0.0)
