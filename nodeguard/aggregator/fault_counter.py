@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nodeguard.aggregator.metric_families import CheckLabels
+from nodeguard.aggregator.new_series import NewSeries
 from nodeguard.fleet.decide.mark_requests import resource_of
 from nodeguard.fleet.incidents.tracker import SHARED
 from nodeguard.fleet.plan import Plan
@@ -47,6 +48,9 @@ class FaultLabels(NamedTuple):
 _OTHERS = FaultLabels(_OTHER, _OTHER, _OTHER, _OTHER)
 
 
+_Key = TypeVar("_Key", FaultLabels, str)
+
+
 class _OpenFault(NamedTuple):
     """A fault that lasts. began: seconds since the epoch."""
 
@@ -67,18 +71,27 @@ class _ActiveMark(NamedTuple):
 class FaultCounter:
     """Counts while this aggregator is active. Injected faults do not count.
 
-    faults: that began. on_repaired: receives the labels of a fault that ended, and the seconds since its
-    begin. false_alarms: that operators recorded, by check. gpu_seconds_out: by labels, and whether only gang
-    work is kept away. node_seconds: of nodes with an agent that reports; gpu_seconds: of all GPUs.
+    faults: that began. false_alarms: that operators recorded, by check. Both have a new key as 0 first: see
+    NewSeries. gpu_seconds_out: by labels, and whether only gang work is kept away. node_seconds: of nodes
+    with an agent that reports; gpu_seconds: of all GPUs.
+
+    on_new_labels: receives the labels of a fault that has begun, once. on_repaired: receives the labels of a
+    fault that ended, and the seconds since its begin; after on_new_labels with the delay of NewSeries.
     """
 
-    def __init__(self, *, on_repaired: Callable[[FaultLabels, float], object] = lambda *_: None) -> None:
+    def __init__(
+        self,
+        *,
+        on_new_labels: Callable[[FaultLabels], object] = lambda _: None,
+        on_repaired: Callable[[FaultLabels, float], object] = lambda *_: None,
+    ) -> None:
         self.faults: Counter[FaultLabels] = Counter()
         self.false_alarms: Counter[str] = Counter()
         self.gpu_seconds_out: dict[tuple[FaultLabels, bool], float] = {}
         self.node_seconds = 0.0
         self.gpu_seconds = 0.0
-        self._on_repaired = on_repaired
+        self._on_new_labels, self._on_repaired = on_new_labels, on_repaired
+        self._series = NewSeries()
         self._checks = CheckLabels()
         self._domains: set[str] = set()
         self._combinations: set[FaultLabels] = set()
@@ -101,47 +114,63 @@ class FaultCounter:
         """Count the changes since the last call. acts: whether this aggregator applies the plan; the counts
         begin with the first plan that it applies. decisions: returns those of operators, by incident.
         """
+        self._series.count_delayed(now)
         if not acts:
             self._open = self._statements = None
             return
         if self._open is None:
             self._open = {
-                name: self._fault(planner, incident)
+                name: self._fault(planner, incident, now)
                 for incidents in planner.tracker.incidents.values()
                 for name, incident in incidents.items()
                 if incident.is_open and incident.is_fault and not incident.injected
             }
             self._measured_at = float("-inf")
         else:
-            self._count_faults(planner, plan, self._open)
+            self._count_faults(planner, plan, self._open, now)
         if now.mono - self._measured_at >= _INTERVAL:
             self._measure(planner, self._open, now)
-            self._count_false_alarms(planner, decisions())
+            self._count_false_alarms(planner, decisions(), now)
 
-    def _count_faults(self, planner: Planner, plan: Plan, faults: dict[str, _OpenFault]) -> None:
+    def _count_faults(
+        self, planner: Planner, plan: Plan, faults: dict[str, _OpenFault], now: Instant
+    ) -> None:
         for incident in plan.incidents:
             before = faults.get(incident.name)
             if not incident.is_open and before is not None:
                 del faults[incident.name]
-                self._on_repaired(before.labels, max(0.0, incident.resolved_at - before.began))
+                self._count_repair(before, incident, now)
             elif incident.is_open and before is None and incident.is_fault and not incident.injected:
-                fault = faults[incident.name] = self._fault(planner, incident)
-                self.faults[fault.labels] += 1
+                fault = faults[incident.name] = self._fault(planner, incident, now)
+                self._count(self.faults, fault.labels, now)
         # Faults that ended within their grace period.
         for incident in plan.transient_incidents:
             if incident.is_fault and not incident.injected:
-                labels = self._fault(planner, incident).labels
-                self.faults[labels] += 1
-                self._on_repaired(labels, max(0.0, incident.resolved_at - incident.first_seen))
+                fault = self._fault(planner, incident, now)
+                self._count(self.faults, fault.labels, now)
+                self._count_repair(fault, incident, now)
 
-    def _count_false_alarms(self, planner: Planner, decisions: Mapping[str, OperatorDecision]) -> None:
+    def _count(self, counts: Counter[_Key], key: _Key, now: Instant) -> None:
+        """Add 1 to a count, or 0 until the delay of a new series has passed."""
+        counts.setdefault(key, 0)
+        self._series.count(key, lambda: counts.update((key,)), now)
+
+    def _count_repair(self, fault: _OpenFault, incident: Incident, now: Instant) -> None:
+        seconds = max(0.0, incident.resolved_at - fault.began)
+        self._series.count(fault.labels, lambda: self._on_repaired(fault.labels, seconds), now)
+
+    def _count_false_alarms(
+        self, planner: Planner, decisions: Mapping[str, OperatorDecision], now: Instant
+    ) -> None:
         statements = {name for name, decision in decisions.items() if decision.false_alarm is not None}
         before, self._statements = self._statements, statements
         # A repeated statement is about the same occurrence: one that begins removes the statement.
         for name in sorted(statements - before) if before is not None else ():
             incident = planner.incident(name)
             if incident is not None and not incident.injected:
-                self.false_alarms[self._checks.label(incident.cause, planner.state.checks.catalogue)] += 1
+                check = self._checks.label(incident.cause, planner.state.checks.catalogue)
+                self._series.create(check, now)
+                self._count(self.false_alarms, check, now)
 
     def _measure(self, planner: Planner, faults: Mapping[str, _OpenFault], now: Instant) -> None:
         """Add the time since the last measurement as it was measured then, and measure again."""
@@ -186,9 +215,13 @@ class FaultCounter:
                     labels = self._labels(planner, cause.check, domain, part, "")
                 yield _ActiveMark(carrier, cause.mark, cause.since, cause.check, labels)
 
-    def _fault(self, planner: Planner, incident: Incident) -> _OpenFault:
+    def _fault(self, planner: Planner, incident: Incident, now: Instant) -> _OpenFault:
+        """Return an incident as a fault, and create the series of its labels."""
         part = "" if incident.domain else target_kind(incident.target)
         labels = self._labels(planner, incident.cause, incident.domain, part, incident.action.value)
+        if self._series.create(labels, now):
+            self.faults[labels] = 0
+            self._on_new_labels(labels)
         return _OpenFault(labels, incident.first_seen)
 
     def _labels(self, planner: Planner, check: str, domain: str, part: str, action: str) -> FaultLabels:

@@ -101,7 +101,7 @@ class AggregatorMetrics:
             REPAIR_BUCKETS,
             FaultLabels._fields,
         )
-        self.faults = FaultCounter(on_repaired=self.fault_repaired)
+        self.faults = FaultCounter(on_new_labels=self.fault_began, on_repaired=self.fault_repaired)
         self.marks = MarkCounter(on_released=release_delay.observe)
         ProcessCollector(registry=self.registry)
 
@@ -114,6 +114,10 @@ class AggregatorMetrics:
         self._detection_delay.observe(seconds)
         check = self._checks.label(finding.check, self._planner.state.checks.catalogue)
         self._findings.labels(check, finding.health.value).inc()
+
+    def fault_began(self, labels: FaultLabels) -> None:
+        """Export the duration of the repairs of such faults, before the first repair."""
+        self._repair_duration.labels(*labels)
 
     def fault_repaired(self, labels: FaultLabels, seconds: float) -> None:
         """Measure a fault that ended. seconds: since its begin."""

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from nodeguard.aggregator import fault_counter
 from nodeguard.aggregator.fault_counter import FaultCounter, FaultLabels
 from nodeguard.aggregator.fault_metrics import fault_families
+from nodeguard.aggregator.new_series import ZERO_SECONDS
 from nodeguard.fleet.plan import Plan
 from nodeguard.model.incident import FalseAlarm, Incident, IncidentState, OperatorDecision
 from nodeguard.model.policy import MarkWrites
@@ -23,13 +24,15 @@ GPUS = Inventory(
 
 
 class CountingScene(Scene):
-    """A service of which the faults are counted. repairs: labels and seconds of each."""
+    """A service of which the faults are counted. began: new labels. repairs: labels and seconds of each."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.began = list[FaultLabels]()
         self.repairs = list[tuple[FaultLabels, float]]()
         self.counter = FaultCounter(
-            on_repaired=lambda labels, seconds: self.repairs.append((labels, seconds))
+            on_new_labels=self.began.append,
+            on_repaired=lambda labels, seconds: self.repairs.append((labels, seconds)),
         )
         self.service.plan_listeners.append(
             lambda plan, now: self.counter.plan_made(
@@ -68,9 +71,11 @@ async def test_a_fault_counts_at_its_begin_and_its_repair_at_its_end(scene: Coun
     await scene.report(fatal=False)
     await scene.report(fatal=True)
     began = scene.now.wall
-    await scene.pass_time(60.0)
     [labels] = scene.counter.faults
     assert (labels.check, labels.domain, labels.part) == ("gpu-lost", "", "gpu")
+    assert scene.values("faults") == {tuple(labels): 0.0}  # a new series
+    assert scene.began == [labels]
+    await scene.pass_time(ZERO_SECONDS)
     assert scene.values("faults") == {tuple(labels): 1.0}
     assert scene.repairs == []
     await scene.report(fatal=False)
@@ -79,8 +84,8 @@ async def test_a_fault_counts_at_its_begin_and_its_repair_at_its_end(scene: Coun
     assert repaired == labels
     assert 60.0 < seconds <= scene.now.wall - began + 60.0
     await scene.report(fatal=True)
-    await scene.pass_time(30.0)
     assert scene.counter.faults[labels] == 2
+    assert scene.began == [labels]
 
 
 async def test_gpu_seconds_are_those_of_the_mark(scene: CountingScene) -> None:
@@ -139,6 +144,8 @@ async def test_a_statement_of_an_operator_counts_once(scene: CountingScene) -> N
     [name] = [name for incidents in scene.planner.tracker.incidents.values() for name in incidents]
     await scene.backend.record_false_alarm(name, "ann", "a sensor")
     await scene.pass_time(60.0)
+    assert scene.values("false_alarms") == {("gpu-lost",): 0.0}  # a new series
+    await scene.pass_time(ZERO_SECONDS)
     assert scene.values("false_alarms") == {("gpu-lost",): 1.0}
     for scene.backend.is_leader in (False, True, True):
         await scene.turn(5.0)
@@ -150,6 +157,37 @@ def count(fleet: Fleet, counter: FaultCounter, plan: Plan) -> None:
     counter.plan_made(fleet.planner, plan, dict, fleet.now, acts=True)
 
 
+def pass_delay(fleet: Fleet, counter: FaultCounter) -> None:
+    """Let the delay of new series pass."""
+    fleet.after(ZERO_SECONDS)
+    count(fleet, counter, Plan())
+
+
+def test_a_fault_that_ends_at_once_counts_after_its_series_is_exported() -> None:
+    repairs = list[tuple[str, float]]()
+    fleet = Fleet(2)
+    counter = FaultCounter(on_repaired=lambda labels, seconds: repairs.append((labels.check, seconds)))
+    count(fleet, counter, Plan())
+    ended = replace(incident(1), state=IncidentState.RESOLVED, resolved_at=31.0)
+    for _ in range(2):
+        count(fleet, counter, Plan(transient_incidents=(ended,)))
+        fleet.after(ZERO_SECONDS / 2.0)
+    assert (list(counter.faults.values()), repairs) == ([0], [])
+    count(fleet, counter, Plan())
+    assert (list(counter.faults.values()), repairs) == ([2], [("check-1", 30.0)] * 2)
+
+
+def test_an_aggregator_that_takes_over_exports_the_series_of_open_faults() -> None:
+    fleet, began = Fleet(2), list[str]()
+    fleet.report(1, finding())
+    fleet.carry_out()
+    counter = FaultCounter(on_new_labels=lambda labels: began.append(labels.check))
+    count(fleet, counter, Plan())
+    assert ([labels.check for labels in counter.faults], began) == (["gpu-lost"], ["gpu-lost"])
+    pass_delay(fleet, counter)
+    assert not any(counter.faults.values())
+
+
 def test_injected_faults_and_parts_of_others_do_not_count() -> None:
     fleet, counter = Fleet(8, ALLOWED), FaultCounter()
     count(fleet, counter, fleet.plan())
@@ -158,6 +196,7 @@ def test_injected_faults_and_parts_of_others_do_not_count() -> None:
     for _ in range(3):
         plan = fleet.carry_out()
         count(fleet, counter, plan)
+    pass_delay(fleet, counter)
     assert [labels.check for labels in counter.faults.elements()] == ["gpu-lost"]
 
 
@@ -178,6 +217,7 @@ def test_the_number_of_series_is_limited(monkeypatch: pytest.MonkeyPatch) -> Non
     count(fleet, counter, Plan(incidents=domains))
     assert [labels.domain for labels in counter.faults] == ["rack/r0", "other", "other"]
     count(fleet, counter, Plan(incidents=tuple(incident(number) for number in range(10, 20))))
+    pass_delay(fleet, counter)
     assert counter.faults[FaultLabels("other", "other", "other", "other")] == 10
     assert len(counter.faults) == 4
 
@@ -194,12 +234,13 @@ def test_a_statement_counts_once_for_an_occurrence() -> None:
         fleet.after(20.0)
 
     read(FalseAlarm("ann"))
-    assert not counter.false_alarms  # decisions at the start
     read(FalseAlarm("bob"))
-    assert not counter.false_alarms
+    assert not counter.false_alarms  # decisions at the start
     read()
     read(FalseAlarm("bob"))
     read(FalseAlarm("bob", reason="a sensor"))
+    assert counter.false_alarms == {"gpu-lost": 0}  # a new series
+    pass_delay(fleet, counter)
     assert counter.false_alarms == {"gpu-lost": 1}
 
 

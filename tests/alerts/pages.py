@@ -120,6 +120,7 @@ async def aggregator_response(accept: str = "") -> Page:
     metrics.message_handled("report", 0.0002)
     [labels] = metrics.faults.faults
     metrics.fault_repaired(labels, 7200.0)
+    metrics.faults.faults[labels] += 2
     metrics.faults.false_alarms["gpu-lost"] += 1
     metrics.faults.gpu_seconds_out[labels, False] = 60.0
     for is_injected in (False, True):
