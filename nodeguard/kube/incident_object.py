@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from nodeguard.kube.objects import TypedObject
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import FalseAlarm, IncidentState, OperatorDecision
+from nodeguard.model.instant import parse_or_zero
 from nodeguard.model.mark import FINDING_MARKS
 
 VERSION = "v1alpha1"
@@ -215,8 +216,24 @@ def false_alarm_spec(statement: FalseAlarm) -> dict[str, Any]:
     return {"falseAlarm": {"by": statement.by, "at": statement.at, "reason": statement.reason or None}}
 
 
-# The merge patch of the spec when an incident opens again: what operators decided about its end.
-REOPENED_SPEC: Final = {"clear": None, "falseAlarm": None}
+def forget_decisions(decision: OperatorDecision, opened_at: float, latest: float) -> OperatorDecision:
+    """Return the decisions of an incident that opens again: the clear and the false alarm of the earlier
+    occurrence are removed, and those without a time.
+
+    opened_at: when it opened, in seconds since the epoch. Later decisions are about the occurrence that
+    begins, up to the time `latest`: one of the future would stay for all later occurrences.
+    """
+    statement = decision.false_alarm
+    if statement is not None and not opened_at < parse_or_zero(statement.at) <= latest:
+        statement = None
+    clear = decision.clear if opened_at < decision.cleared_at <= latest else ""
+    return replace(decision, clear=clear, false_alarm=statement)
+
+
+def forget_spec(before: OperatorDecision, after: OperatorDecision) -> dict[str, None]:
+    """Return the merge patch of the spec that removes the decisions that are only in `before`."""
+    fields = {"clear": before.clear != after.clear, "falseAlarm": before.false_alarm != after.false_alarm}
+    return dict.fromkeys(name for name, is_removed in fields.items() if is_removed)
 
 
 def is_shared(observed: ObservedIncident) -> bool:

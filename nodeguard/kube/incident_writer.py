@@ -10,10 +10,11 @@ from nodeguard.kube.client import ApiClient, version_number
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.fenced_client import JSON, FencedClient
 from nodeguard.kube.incident_object import (
-    REOPENED_SPEC,
     IncidentStatus,
     ObservedIncident,
     decode_incident,
+    forget_decisions,
+    forget_spec,
     new_object,
     observed_status,
     status_patch,
@@ -30,6 +31,9 @@ PATH = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
 # How many resolved incidents stay, and for how many seconds.
 _KEEP_RESOLVED, _KEEP_SECONDS = 500, 7 * 86_400.0
 
+# Seconds by which an operator's clock may be ahead. A decision of a later time has an invalid time.
+_CLOCK_SKEW = 60.0
+
 
 class IncidentWriter:
     """Writes the desired incidents. It is the handler of a watch of all incidents."""
@@ -43,12 +47,14 @@ class IncidentWriter:
         self._desired: dict[str, IncidentStatus] = {}
         self._stored_fields = StoredFields()
         self._is_synced = False
+        self._updated_at = 0.0  # the time of the last `set_desired`
 
     def set_desired(self, incidents: Iterable[Incident], now: float) -> None:
         """Write all these incidents, and delete those that were resolved long ago.
 
         Other open incidents stay as they are. now: seconds since the epoch.
         """
+        self._updated_at = now
         before, last = self._desired, self._incidents
         self._incidents = {incident.name: incident for incident in incidents}
         self._desired = {
@@ -123,11 +129,15 @@ class IncidentWriter:
         else:
             current, decision, generation = observed.status, observed.decision, observed.generation
         try:
-            if (decision.clear or decision.false_alarm) and _is_reopened(current, desired):
+            before = decision
+            if _is_reopened(current, desired):
+                opened_at = parse_or_zero(desired.last_transition_time)
+                decision = forget_decisions(before, opened_at, self._updated_at + _CLOCK_SKEW)
+            if decision != before:
                 # An operator decided about the fault that ended, not the one that begins now. The spec is
                 # written before the status, so that a crash between the two loses neither.
-                await self._client.write("PATCH", f"{PATH}/{name}", {"spec": REOPENED_SPEC})
-                decision, generation = replace(decision, clear="", false_alarm=None), generation + 1
+                await self._client.write("PATCH", f"{PATH}/{name}", {"spec": forget_spec(before, decision)})
+                generation += 1
             status = observed_status(desired, current, generation)
             answer = await self._write_status(name, status)
         except ApiError as error:

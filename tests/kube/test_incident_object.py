@@ -13,6 +13,8 @@ from nodeguard.kube.incident_object import (
     clear_spec,
     decode_incident,
     false_alarm_spec,
+    forget_decisions,
+    forget_spec,
     observed_status,
     status_patch,
 )
@@ -203,3 +205,16 @@ def test_the_end_of_a_recovery_is_removed_from_an_object() -> None:
     shown = incident_status(replace(LOST, diagnosis=DiagnosisRecord(("link",))))
     assert status_patch(recovering)["status"]["diagnosis"]["recoveringSince"] == "2027-01-15T08:00:00Z"
     assert status_patch(shown)["status"]["diagnosis"]["recoveringSince"] is None
+
+
+@pytest.mark.parametrize(
+    ("stated_at", "is_kept"),
+    [("", False), (rfc3339(1000.0), False), (rfc3339(1001.0), True), (rfc3339(1061.0), False)],
+)
+def test_an_incident_that_opens_again_keeps_decisions_since_then(stated_at: str, *, is_kept: bool) -> None:
+    statement = FalseAlarm("ada", stated_at)
+    decision = OperatorDecision("one", "ada", f"ada at {stated_at}", false_alarm=statement)
+    current = forget_decisions(decision, 1000.0, 1060.0)
+    assert current == (decision if is_kept else OperatorDecision("one", "ada"))
+    assert forget_spec(decision, current) == ({} if is_kept else {"clear": None, "falseAlarm": None})
+    assert forget_spec(decision, replace(decision, clear="")) == {"clear": None}

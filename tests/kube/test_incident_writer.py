@@ -28,6 +28,7 @@ from nodeguard.model.incident import (
     OperatorDecision,
     Symptom,
 )
+from nodeguard.model.instant import rfc3339
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.definitions import CRD, define_incidents
 from tests.kube.following import running
@@ -54,6 +55,9 @@ LOST = Incident(
     message="GPU 0000:3b:00 fell off the bus",
     symptoms=(Symptom("gpu-lost", "gpu/0000:3b:00", Health.FATAL, "fell off", ("NVRM: Xid 79",)),),
 )
+
+# Its fault began before the aggregator opened the incident again.
+REOPENED = replace(LOST, first_seen=NOW + 30.0, last_transition=NOW + 60.0, occurrences=2)
 
 
 @pytest.fixture
@@ -234,14 +238,33 @@ async def test_a_clear_and_a_false_alarm_do_not_count_for_a_later_fault(
         defined.kubectl("patch", "nodeincident", LOST.name, "--type=merge", "-p", json.dumps({"spec": spec}))
         false_alarm = FalseAlarm(**statement)
         await writers.until(lambda: any(incident.false_alarm == false_alarm for incident in decisions))
-        writer.set_desired([LOST], NOW)
-        await writers.until(lambda: writer.current_incidents() == [LOST])
+        writer.set_desired([REOPENED], REOPENED.last_transition)
+        await writers.until(lambda: writer.current_incidents() == [REOPENED])
         assert (await objects(api))[LOST.name]["spec"] == {"acknowledged": "ada"}
         patch = json.dumps({"spec": {"clear": {"by": "ada: reseated"}}})
         defined.kubectl("patch", "nodeincident", LOST.name, "--type=merge", "-p", patch)
         await writers.until(lambda: decisions[-1].clear == "ada: reseated")
     async with running_writer(api) as (_, _, decisions):
         assert decisions == [OperatorDecision(LOST.name, "ada", "ada: reseated")]
+
+
+async def test_a_decision_about_the_fault_that_begins_outlasts_its_first_write(
+    api: ApiClient, defined: Cluster
+) -> None:
+    over = replace(LOST, state=IncidentState.RESOLVED, resolved_at=NOW)
+    async with running_writer(api) as (writers, writer, decisions):
+        writer.set_desired([LOST], NOW)
+        await writers.until(lambda: writer.current_incidents() == [LOST])
+        writer.set_desired([over], NOW)
+        await writers.until(lambda: writer.current_incidents() == [over])
+        statement = {"by": "ada", "at": rfc3339(REOPENED.last_transition + 1.0)}
+        clear = {"by": "ada", "at": rfc3339(REOPENED.last_transition)}
+        patch = json.dumps({"spec": {"clear": clear, "falseAlarm": statement}})
+        defined.kubectl("patch", "nodeincident", LOST.name, "--type=merge", "-p", patch)
+        await writers.until(lambda: any(decision.clear for decision in decisions))
+        writer.set_desired([REOPENED], REOPENED.last_transition)
+        await writers.until(lambda: writer.current_incidents() == [REOPENED])
+        assert (await objects(api))[LOST.name]["spec"] == {"falseAlarm": statement}
 
 
 @pytest.mark.parametrize(
