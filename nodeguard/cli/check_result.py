@@ -75,7 +75,7 @@ def with_gpus(task: CheckTask, result: CheckResult, gpus: GpuSelection) -> Check
     selection = task.selection
     checks = checks_of_gpus(selection.checks if selection else task.catalogue.checks)
     verdict = result.judgement.verdict_of(gpus.includes, result.verdict.platform)
-    verdict = gpus.restrict(result.verdict, restrict_verdict(verdict, checks, task.sources))
+    verdict = gpus.restrict(result.verdict, restrict_verdict(verdict, checks, task.sources), checks)
     text = conclusion(
         f"{gpus.text} of {result.hostname}",
         verdict,

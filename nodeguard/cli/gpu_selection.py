@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from nodeguard.cli.scope import has_nvml_evidence, is_fresh, shows_reading
 from nodeguard.cli.usage import UsageError
 from nodeguard.judge.fold import sort_findings, worst_health
-from nodeguard.model.finding import DataStatus, Finding, Verdict
+from nodeguard.model.check import Check, EventOccurred
+from nodeguard.model.finding import Finding, Verdict
 from nodeguard.model.observation import Component
 from nodeguard.model.target import NODE, gpu_target, parent_target, target_kind, target_label
 from nodeguard.sources.nvml import NvmlSource
@@ -20,24 +22,29 @@ _PREFIX = re.compile(r"^gpu[/ ]\s*", re.IGNORECASE)
 
 
 class GpuSelection(NamedTuple):
-    """Some GPUs of a machine. targets: theirs. text: their names, as in `GPU 1, GPU 5`."""
+    """Some GPUs of a machine. names: of each, as in `GPU 1`, by target."""
 
-    targets: frozenset[str]
-    text: str
+    names: Mapping[str, str]
+
+    @property
+    def text(self) -> str:
+        """Return the names of the GPUs, as in `GPU 1, GPU 5`."""
+        return ", ".join(self.names.values())
 
     def includes(self, target: str) -> bool:
         """Return whether a target is one of the GPUs, a link of one, or a probe's result for one."""
         if target_kind(target) == "probe":
             target = target.split("/", 2)[-1]
-        return target in self.targets or parent_target(target) in self.targets
+        return target in self.names or parent_target(target) in self.names
 
-    def restrict(self, on_node: Verdict, on_gpus: Verdict) -> Verdict:
+    def restrict(self, on_node: Verdict, on_gpus: Verdict, checks: Iterable[Check]) -> Verdict:
         """Return the verdict on the GPUs, with the faults of the node that keep one from being read.
 
         Without such a fault, a GPU that was not read makes the health unknown: it must not pass because
-        another one did. on_node: the verdict on all targets. on_gpus: the verdict on the GPUs.
+        another one did. on_node: the verdict on all targets. on_gpus: the verdict on the GPUs. checks: that
+        were evaluated.
         """
-        if self._has_result_for_each(on_gpus):
+        if not self.unread(on_gpus, checks):
             return on_gpus
         present = {(finding.check, finding.target) for finding in on_gpus.findings}
         faults = [
@@ -45,20 +52,22 @@ class GpuSelection(NamedTuple):
             for finding in on_node.findings
             if finding.target == NODE
             and (finding.check, NODE) not in present
-            and any(evidence.source == NvmlSource.name for evidence in finding.evidence)
+            and has_nvml_evidence(finding)
         ]
         if not faults:
             return replace(on_gpus, evaluated=0)
         findings = sort_findings((*on_gpus.findings, *faults))
         return replace(on_gpus, health=worst_health(findings), findings=findings)
 
-    def _has_result_for_each(self, verdict: Verdict) -> bool:
-        """Return whether each of the GPUs has a passed check or a finding on fresh data."""
+    def unread(self, verdict: Verdict, checks: Iterable[Check]) -> list[str]:
+        """Return the names of the GPUs without a result of the checks. verdict: on the GPUs."""
+        checks = tuple(checks)
+        # Without a check that needs a reading of NVML, a finding from the kernel log is a result.
+        is_read = shows_reading if any(map(_reads_nvml, checks)) else is_fresh
         results = {target for group in verdict.passing for target in group.targets}
-        for finding in verdict.findings:
-            if finding.data_status == DataStatus.FRESH:
-                results |= {finding.target, *finding.targets}
-        return self.targets <= results
+        for finding in filter(is_read, verdict.findings):
+            results |= {finding.target, *finding.targets}
+        return [name for target, name in self.names.items() if target not in results]
 
     def elsewhere(self, on_node: Verdict, on_gpus: Verdict) -> list[Finding]:
         """Return the findings of the node that are not about the GPUs. on_gpus: the verdict on the GPUs."""
@@ -82,8 +91,14 @@ def select_gpus(names: Sequence[str], gpus: Mapping[str, Component | None]) -> G
         if not matches:
             raise UsageError(f"no GPU is named '{name}': {_present(gpus)}")
         selected |= matches
-    text = ", ".join(_short(target, gpus[target]) for target in sorted(selected))
-    return GpuSelection(frozenset(selected), text)
+    return GpuSelection({target: _short(target, gpus[target]) for target in sorted(selected)})
+
+
+def _reads_nvml(check: Check) -> bool:
+    """Return whether a check has conditions on readings of NVML only, and none on events."""
+    return all(
+        not isinstance(leaf, EventOccurred) and leaf.signal in NvmlSource.signals for leaf in check.leaves()
+    )
 
 
 def _has_name(target: str, component: Component | None, name: str) -> bool:

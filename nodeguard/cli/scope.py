@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from nodeguard.model.check import Check, Compare, EventOccurred
-from nodeguard.model.finding import DataStatus, Verdict, worst
+from nodeguard.model.finding import DataStatus, Finding, Health, Verdict, worst
 from nodeguard.model.observation import DERIVED
 from nodeguard.model.target import NODE
+from nodeguard.sources.nvml import NvmlSource
 from nodeguard.sources.source import Source
 
 # Sources of derived signals, by the first part of the signal's name and of the sources' signals. Other
@@ -34,6 +35,24 @@ NOUNS = {
 def verdict_data_status(verdict: Verdict) -> DataStatus:
     """Return the data status of a verdict: unknown where no check could be evaluated."""
     return verdict.data_status if verdict.evaluated else DataStatus.UNKNOWN
+
+
+def is_fresh(finding: Finding) -> bool:
+    """Return whether a finding is on fresh data."""
+    return finding.data_status == DataStatus.FRESH
+
+
+def has_nvml_evidence(finding: Finding) -> bool:
+    """Return whether a reading or an event of NVML supports a finding."""
+    return any(evidence.source == NvmlSource.name for evidence in finding.evidence)
+
+
+def shows_reading(finding: Finding) -> bool:
+    """Return whether a finding of a GPU or its links is a result without a passed check.
+
+    A warning only from the kernel log does not show that the GPU answers. A fatal finding needs no reading.
+    """
+    return is_fresh(finding) and (finding.health == Health.FATAL or has_nvml_evidence(finding))
 
 
 def restrict_verdict(verdict: Verdict, checks: Iterable[Check], sources: Sequence[Source]) -> Verdict:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from fixtures.bundles import bundle_path
+from fixtures.parts.bundle import UPTIME, Bundle
+from fixtures.parts.cards import DRIVER, nvml, server, xid
 from nodeguard.cli.main import main
 
 LOST = str(bundle_path("gpu-off-bus"))
+UNLISTED_XID = f"999, {DRIVER}, Something new"
 UUID = "GPU-5c8f0005-0a1b-2c3d-4e5f-607182930405"
 
 
@@ -96,6 +100,36 @@ def test_a_gpu_that_cannot_be_read_does_not_pass(capsys: pytest.CaptureFixture[s
     assert "GPU 0 of driver-hung should take no work. Driver does not answer" in capsys.readouterr().out
     assert main(["check", "--from", str(bundle_path("gpus-never-listed")), "--gpu", "0000:1b:00"]) == 3
     assert "the health of GPU 0000:1b:00 of gpus-never-listed is unknown" in capsys.readouterr().out
+
+
+def hung_server(name: str) -> Bundle:
+    """Return a server of 5 GPUs where NVML hangs at GPU 3, after it has read GPU 0 to 2."""
+    bundle = server(name, 5)
+    nvml(bundle, 3, {"nvmlDeviceGetTotalEccErrors(1,0)": {"error": "hang"}})
+    return bundle
+
+
+def test_a_warning_only_from_the_kernel_log_does_not_show_that_the_gpu_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = hung_server("hung")
+    xid(bundle, 4, UNLISTED_XID, UPTIME - 600)
+    bundle.save(tmp_path)
+    assert main(["check", "--from", str(tmp_path / "hung"), "--gpu", "0000:9d:00"]) == 2
+    first = " ".join(capsys.readouterr().out.split())
+    assert (
+        "GPU 0000:9d:00 of hung should take no work. 1 fatal, 1 warning. Worst: Driver does not ans" in first
+    )
+
+
+def test_a_named_check_of_the_kernel_log_needs_no_reading(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = server("warned", 2)
+    xid(bundle, 0, UNLISTED_XID, UPTIME - 600)
+    bundle.save(tmp_path)
+    assert main(["check", "gpu-xid-unlisted", "--from", str(tmp_path / "warned"), "--gpu", "0"]) == 1
+    assert "WARNING  GPU 0 of warned can take work." in capsys.readouterr().out
 
 
 def test_checks_and_gpus_are_selected_together(capsys: pytest.CaptureFixture[str]) -> None:
