@@ -44,7 +44,8 @@ class GpuSelection(NamedTuple):
         another one did. on_node: the verdict on all targets. on_gpus: the verdict on the GPUs. checks: that
         were evaluated.
         """
-        if not self.unread(on_gpus, checks):
+        is_each_read = not self.unread(on_gpus, checks)
+        if is_each_read and not _has_nvml_failed(on_gpus):
             return on_gpus
         present = {(finding.check, finding.target) for finding in on_gpus.findings}
         faults = [
@@ -55,7 +56,7 @@ class GpuSelection(NamedTuple):
             and has_nvml_evidence(finding)
         ]
         if not faults:
-            return replace(on_gpus, evaluated=0)
+            return on_gpus if is_each_read else replace(on_gpus, evaluated=0)
         findings = sort_findings((*on_gpus.findings, *faults))
         return replace(on_gpus, health=worst_health(findings), findings=findings)
 
@@ -92,6 +93,13 @@ def select_gpus(names: Sequence[str], gpus: Mapping[str, Component | None]) -> G
             raise UsageError(f"no GPU is named '{name}': {_present(gpus)}")
         selected |= matches
     return GpuSelection({target: _short(target, gpus[target]) for target in sorted(selected)})
+
+
+def _has_nvml_failed(verdict: Verdict) -> bool:
+    """Return whether NVML as a whole could not be read."""
+    return any(
+        failure.source == NvmlSource.name and failure.targets == (NODE,) for failure in verdict.read_failures
+    )
 
 
 def _reads_nvml(check: Check) -> bool:

@@ -132,6 +132,14 @@ def test_a_named_check_of_the_kernel_log_needs_no_reading(
     assert "WARNING  GPU 0 of warned can take work." in capsys.readouterr().out
 
 
+def test_a_gpu_that_was_read_does_not_pass_once_nvml_hangs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hung_server("hung").save(tmp_path)
+    assert main(["check", "--from", str(tmp_path / "hung"), "--gpu", "0"]) == 2
+    assert "GPU 0 of hung should take no work. Driver does not answer" in capsys.readouterr().out
+
+
 def test_checks_and_gpus_are_selected_together(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "gpu-ecc-*", "--from", LOST, "--gpu", "4"]) == 0
     assert "OK  GPU 4 of gpu-off-bus passed gpu-ecc-*." in capsys.readouterr().out
