@@ -68,6 +68,8 @@ class GpuSelection(NamedTuple):
         results = {target for group in verdict.passing for target in group.targets}
         for finding in filter(is_read, verdict.findings):
             results |= {finding.target, *finding.targets}
+        if not any("gpu" in check.targets for check in checks):
+            results |= set(map(parent_target, results))
         return [name for target, name in self.names.items() if target not in results]
 
     def elsewhere(self, on_node: Verdict, on_gpus: Verdict) -> list[Finding]:

@@ -140,6 +140,12 @@ def test_a_gpu_that_was_read_does_not_pass_once_nvml_hangs(
     assert "GPU 0 of hung should take no work. Driver does not answer" in capsys.readouterr().out
 
 
+def test_a_gpu_passes_the_checks_of_its_links(capsys: pytest.CaptureFixture[str]) -> None:
+    healthy = str(bundle_path("healthy-dgx-h100"))
+    assert main(["check", "nvlink-down", "--from", healthy, "--gpu", "3"]) == 0
+    assert capsys.readouterr().out.startswith("OK  GPU 3 of healthy-dgx-h100 passed nvlink-down.\n")
+
+
 def test_checks_and_gpus_are_selected_together(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "gpu-ecc-*", "--from", LOST, "--gpu", "4"]) == 0
     assert "OK  GPU 4 of gpu-off-bus passed gpu-ecc-*." in capsys.readouterr().out
