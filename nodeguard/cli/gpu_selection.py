@@ -52,6 +52,8 @@ class GpuSelection(NamedTuple):
             finding
             for finding in on_node.findings
             if finding.target == NODE
+            # One that covers several targets is about these, and the node only stands for them.
+            and not finding.targets
             and (finding.check, NODE) not in present
             and has_nvml_evidence(finding)
         ]
