@@ -76,9 +76,15 @@ def with_gpus(task: CheckTask, result: CheckResult, gpus: GpuSelection) -> Check
     checks = checks_of_gpus(selection.checks if selection else task.catalogue.checks)
     verdict = result.judgement.verdict_of(gpus.includes, result.verdict.platform)
     verdict = gpus.restrict(result.verdict, restrict_verdict(verdict, checks, task.sources), checks)
+    reason = ""
+    if unread := ", ".join(gpus.unread(verdict, checks)):
+        reason = f"NVML has not read {unread}"
+        if selection is not None:
+            reason = f"{selection.text} could not be evaluated on {unread}"
     text = conclusion(
         f"{gpus.text} of {result.hostname}",
         verdict,
+        reason,
         selection=selection.text if selection else "all checks",
         elsewhere=gpus.elsewhere(result.verdict, verdict),
     )

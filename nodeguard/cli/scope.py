@@ -37,6 +37,11 @@ def verdict_data_status(verdict: Verdict) -> DataStatus:
     return verdict.data_status if verdict.evaluated else DataStatus.UNKNOWN
 
 
+def reported_health(verdict: Verdict) -> Health | DataStatus:
+    """Return the health of a verdict: unknown where it could not be evaluated, unless a finding is fatal."""
+    return verdict.health if verdict.evaluated or verdict.health == Health.FATAL else DataStatus.UNKNOWN
+
+
 def is_fresh(finding: Finding) -> bool:
     """Return whether a finding is on fresh data."""
     return finding.data_status == DataStatus.FRESH

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from nodeguard.cli.scope import reported_health
 from nodeguard.fleet_api.text.phrases import count_noun, target_text
-from nodeguard.model.finding import Action, Evidence, Finding, Health, Verdict
+from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import rfc3339
 
@@ -46,7 +47,7 @@ def conclusion(
 ) -> str:
     """Return what a verdict means for the node, in one or a few sentences.
 
-    subject: the host name, or GPUs of it. reason: why no check could be evaluated, where it is known.
+    subject: the host name, or GPUs of it. reason: why the health is unknown, where it is known.
     selection: the checks that were evaluated, as in `the checks of gpu`; empty for all. elsewhere: findings
     of the node that are not about the subject.
     """
@@ -63,11 +64,12 @@ def _conclusion(subject: str, verdict: Verdict, reason: str, selection: str) -> 
         unread = (
             f" Not read: {', '.join(dict.fromkeys(failure.source for failure in verdict.read_failures))}."
         )
+    if reported_health(verdict) == DataStatus.UNKNOWN:
+        worst = f" {_worst(verdict.findings)}" if verdict.findings else ""
+        because = reason or "no check could be evaluated"
+        return f"the health of {subject} is unknown: {because}.{worst}{unread}"
     if verdict.findings:
         return f"{subject} {_WORK[verdict.health]}. {_worst(verdict.findings)}{unread}"
-    if not verdict.evaluated:
-        because = f": {reason}" if reason else ""
-        return f"the health of {subject} is unknown, no check could be evaluated{because}.{unread}"
     if selection:
         text = f"{subject} passed {selection}."
     elif verdict.read_failures:

@@ -18,13 +18,12 @@ from nodeguard.cli.render.conclusion import (
     process_text,
 )
 from nodeguard.cli.render.terminal import format_time
-from nodeguard.cli.scope import NOUNS
+from nodeguard.cli.scope import NOUNS, reported_health
 from nodeguard.fleet_api.text.finding import FindingTexts, finding_section
 from nodeguard.fleet_api.text.phrases import count_noun, first_names, format_age, target_text
 from nodeguard.fleet_api.view import Field, Heading, Note, Section, View, badge_heading
 from nodeguard.model.finding import (
     CounterTotal,
-    DataStatus,
     Evidence,
     Finding,
     PassedFamily,
@@ -126,7 +125,7 @@ def _last(verdict: Verdict, detail: Detail, *, quiet: bool) -> Iterator[Note]:
 
 def headline(text: VerdictText) -> Heading:
     """Return the conclusion, with the sources that could not be read."""
-    health = (text.verdict.known_health or DataStatus.UNKNOWN).value
+    health = reported_health(text.verdict).value
     return badge_heading(health, health, text.conclusion)
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from nodeguard.cli.machine_inventory import MachineInventory
 from nodeguard.cli.render.conclusion import no_commands
-from nodeguard.cli.scope import verdict_data_status
+from nodeguard.cli.scope import reported_health, verdict_data_status
 from nodeguard.cli.streams import to_json
 from nodeguard.model.finding import (
     Action,
@@ -94,7 +94,8 @@ class VerdictOutput(Struct, frozen=True):
     """The verdict on the node.
 
     conclusion: what the health means for the node, as the first line of the table. at: RFC 3339. evaluated:
-    number of evaluated checks, counted for each target; where it is 0, health and data_status are `unknown`.
+    number of evaluated checks, counted for each target; where it is 0, data_status is `unknown`, and health
+    too, unless a finding is fatal.
     """
 
     node: str
@@ -170,7 +171,7 @@ def check_output(verdict: Verdict, inventory: MachineInventory, context: JsonCon
             at=rfc3339(context.instant.wall),
             boot_id=context.instant.boot_id,
             platform=verdict.platform,
-            health=HealthOutput(verdict.known_health or DataStatus.UNKNOWN),
+            health=HealthOutput(reported_health(verdict)),
             data_status=verdict_data_status(verdict),
             evaluated=verdict.evaluated,
         ),

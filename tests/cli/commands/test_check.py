@@ -259,7 +259,7 @@ def test_no_evaluated_check_exits_with_3(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["check", "--from", str(tmp_path)]) == 3
     assert (
         capsys.readouterr().out.strip()
-        == "UNKNOWN  the health of bare is unknown, no check could be evaluated."
+        == "UNKNOWN  the health of bare is unknown: no check could be evaluated."
     )
 
 
@@ -447,7 +447,7 @@ def test_families_that_do_not_apply_are_named(capsys: pytest.CaptureFixture[str]
     bare = str(bundle_path("healthy-cpu-only"))
     assert main(["check", "--from", bare, "--family", "gpu-memory"]) == 3
     assert capsys.readouterr().out.strip() == (
-        "UNKNOWN  the health of healthy-cpu-only is unknown, no check could be evaluated: "
+        "UNKNOWN  the health of healthy-cpu-only is unknown: "
         "gpu-memory does not apply, this machine has no GPUs."
     )
 

@@ -10,7 +10,8 @@ import pytest
 
 from fixtures.bundles import bundle_path
 from fixtures.parts.bundle import UPTIME, Bundle
-from fixtures.parts.cards import DRIVER, nvml, server, xid
+from fixtures.parts.cards import CARD, DRIVER, nvml, on_bus, server, xid
+from fixtures.parts.machines import GPUS
 from nodeguard.cli.main import main
 
 LOST = str(bundle_path("gpu-off-bus"))
@@ -144,6 +145,25 @@ def test_a_gpu_passes_the_checks_of_its_links(capsys: pytest.CaptureFixture[str]
     healthy = str(bundle_path("healthy-dgx-h100"))
     assert main(["check", "nvlink-down", "--from", healthy, "--gpu", "3"]) == 0
     assert capsys.readouterr().out.startswith("OK  GPU 3 of healthy-dgx-h100 passed nvlink-down.\n")
+
+
+def test_the_text_names_the_gpu_that_was_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = server("passed-on", 3)
+    on_bus(bundle, GPUS[3], CARD, driver="vfio-pci")
+    xid(bundle, 0, UNLISTED_XID, UPTIME - 600)
+    bundle.save(tmp_path)
+    command = ["check", "--from", str(tmp_path / "passed-on"), "--gpu", "0", "--gpu", GPUS[3]]
+    assert main([*command, "-o", "wide"]) == 3
+    assert capsys.readouterr().out.startswith(
+        "UNKNOWN  the health of GPU 0, GPU 0000:61:00 of passed-on is unknown: NVML has not read "
+        "GPU 0000:61:00. Xid that no table lists: GPU 0 ("
+    )
+    assert main([*command, "-o", "json"]) == 3
+    assert json.loads(capsys.readouterr().out)["verdict"]["health"] == "unknown"
+    assert main([*command, "gpu-row-remap-pending"]) == 3
+    assert "is unknown: gpu-row-remap-pending could not be evaluated on GPU 0000:61:00." in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_checks_and_gpus_are_selected_together(capsys: pytest.CaptureFixture[str]) -> None:

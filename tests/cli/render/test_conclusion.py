@@ -75,7 +75,12 @@ PROGRAMS = failed_program(evidence(pid=1, count=3), evidence(pid=2))
             "",
             "n should take no work. Broken: the node. Reboot the node. Not read: nvml.",
         ),
-        (verdict(evaluated=0), "", "the health of n is unknown, no check could be evaluated."),
+        (verdict(evaluated=0), "", "the health of n is unknown: no check could be evaluated."),
+        (
+            verdict(fault(Health.WARNING), evaluated=0),
+            "",
+            "the health of n is unknown: no check could be evaluated. Broken: the node. Reboot the node.",
+        ),
     ],
 )
 def test_the_conclusion_of_every_state(of: Verdict, selection: str, text: str) -> None:
@@ -84,7 +89,7 @@ def test_the_conclusion_of_every_state(of: Verdict, selection: str, text: str) -
 
 def test_an_unknown_state_has_its_reason() -> None:
     text = conclusion("n", verdict(evaluated=0, read_failures=(UNREAD,)), "no GPU")
-    assert text == "the health of n is unknown, no check could be evaluated: no GPU. Not read: nvml."
+    assert text == "the health of n is unknown: no GPU. Not read: nvml."
 
 
 def test_an_application_error_has_its_time_process_and_meaning() -> None:

@@ -103,7 +103,7 @@ def test_the_first_line_names_unread_sources() -> None:
 def test_without_an_evaluated_check_the_health_is_unknown() -> None:
     assert (
         first(verdict(evaluated=0))
-        == "UNKNOWN  the health of node-1 is unknown, no check could be evaluated."
+        == "UNKNOWN  the health of node-1 is unknown: no check could be evaluated."
     )
 
 
