@@ -40,6 +40,8 @@ def run(options: Namespace) -> int:
 
         print_output(schema())
         return OK
+    if options.gpu and options.output == "prometheus":
+        raise UsageError("--gpu: the metrics are of the whole node: leave out --gpu, or use -o json")
     catalogue, signals = load_catalogue(options.checks, options.runbook_url_base or "")
     selection = parse_selection(catalogue, options.names, options.family)
     if options.gpu and selection is not None and not checks_of_gpus(selection.checks):

@@ -166,6 +166,13 @@ def test_the_text_names_the_gpu_that_was_not_read(tmp_path: Path, capsys: pytest
     )
 
 
+def test_the_metrics_of_a_gpu_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", LOST, "--gpu", "4", "-o", "prometheus"]) == 3
+    output = capsys.readouterr()
+    assert not output.out
+    assert "--gpu: the metrics are of the whole node: leave out --gpu, or use -o json" in output.err
+
+
 def test_checks_and_gpus_are_selected_together(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "gpu-ecc-*", "--from", LOST, "--gpu", "4"]) == 0
     assert "OK  GPU 4 of gpu-off-bus passed gpu-ecc-*." in capsys.readouterr().out
