@@ -15,7 +15,7 @@ from nodeguard.cli.scope import reason_not_evaluated, restrict_verdict
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
-from nodeguard.model.finding import Verdict
+from nodeguard.model.finding import Finding, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.recovery import Site
 from nodeguard.model.signal import Signal
@@ -42,7 +42,8 @@ class CheckTask(NamedTuple):
 class CheckResult(NamedTuple):
     """The verdict on a node at a time, with its judgement, and where commands for it run.
 
-    conclusion: what the verdict means. is_partial: whether it is on some checks or GPUs only.
+    conclusion: what the verdict means. is_partial: whether it is on some checks or GPUs only. elsewhere:
+    findings of the node that are not about the selected GPUs.
     """
 
     hostname: str
@@ -52,6 +53,7 @@ class CheckResult(NamedTuple):
     site: Site
     conclusion: str = ""
     is_partial: bool = False
+    elsewhere: tuple[Finding, ...] = ()
 
 
 def checks_of_gpus(checks: Iterable[Check]) -> list[Check]:
@@ -81,11 +83,12 @@ def with_gpus(task: CheckTask, result: CheckResult, gpus: GpuSelection) -> Check
         reason = f"NVML has not read {unread}"
         if selection is not None:
             reason = f"{selection.text} could not be evaluated on {unread}"
+    elsewhere = tuple(gpus.elsewhere(result.verdict, verdict))
     text = conclusion(
         f"{gpus.text} of {result.hostname}",
         verdict,
         reason,
         selection=selection.text if selection else "all checks",
-        elsewhere=gpus.elsewhere(result.verdict, verdict),
+        elsewhere=elsewhere,
     )
-    return result._replace(verdict=verdict, conclusion=text, is_partial=True)
+    return result._replace(verdict=verdict, conclusion=text, is_partial=True, elsewhere=elsewhere)

@@ -242,6 +242,7 @@ def _print(task: CheckTask, result: CheckResult) -> None:
                 checks_option=" ".join(f"--checks {shlex.quote(f'{folder}')}" for folder in options.checks),
                 commands=commands,
                 is_partial=result.is_partial,
+                elsewhere=result.elsewhere,
             )
             if options.output == "wide":
                 width = terminal_width() if is_terminal() else None

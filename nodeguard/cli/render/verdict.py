@@ -58,7 +58,8 @@ class VerdictText(NamedTuple):
 
     conclusion: the first line. meanings: of coded readings in the evidence. inventory: of the machine, empty
     for none. checks_option: the --checks options of the command line. commands: of a finding's action.
-    is_partial: whether only some checks or GPUs were evaluated.
+    is_partial: whether only some checks or GPUs were evaluated. elsewhere: findings of the node that are not
+    about the selected GPUs; they may have ended a program.
     """
 
     conclusion: str
@@ -69,6 +70,7 @@ class VerdictText(NamedTuple):
     checks_option: str = ""
     commands: Callable[[Finding], tuple[str, ...]] = no_commands
     is_partial: bool = False
+    elsewhere: tuple[Finding, ...] = ()
 
 
 def verdict_view(
@@ -180,7 +182,7 @@ def _informational(text: VerdictText, detail: Detail) -> Iterator[Field]:
         if not listed:
             others.append(finding)
         for error in listed:
-            fault = preceding_fault(error, verdict.findings)
+            fault = preceding_fault(error, (*verdict.findings, *text.elsewhere))
             if fault is None:
                 errors.setdefault(finding.remedy, []).append(error)
             else:

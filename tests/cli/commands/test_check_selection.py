@@ -173,6 +173,13 @@ def test_the_metrics_of_a_gpu_are_refused(capsys: pytest.CaptureFixture[str]) ->
     assert "--gpu: the metrics are of the whole node: leave out --gpu, or use -o json" in output.err
 
 
+def test_a_fault_elsewhere_on_the_node_may_have_ended_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", str(bundle_path("bad-night")), "--gpu", "3"]) == 1
+    output = " ".join(capsys.readouterr().out.split())
+    assert "1 error of programs within a minute after " in output
+    assert "Debug the program" not in output
+
+
 def test_checks_and_gpus_are_selected_together(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "gpu-ecc-*", "--from", LOST, "--gpu", "4"]) == 0
     assert "OK  GPU 4 of gpu-off-bus passed gpu-ecc-*." in capsys.readouterr().out
