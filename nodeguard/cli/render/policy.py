@@ -18,6 +18,7 @@ from nodeguard.model.mark import FINDING_MARKS, Mark
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
+    GracePeriods,
     Hold,
     Mode,
     NodeLocation,
@@ -99,7 +100,7 @@ def _effects(policy: Policy, checks: Mapping[str, Health], count: int | None) ->
 def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[Field]:
     enforced = enforced_checks(policy, checks)
     for mark, names in enforced.items():
-        yield Field(mark.value, _enforced(mark, names, len(_of(mark, checks)), policy.grace.of(mark)))
+        yield Field(mark.value, _enforced(mark, names, len(_of(mark, checks)), policy.grace))
     if any(enforced.values()):
         marks = policy.marks
         writes = [name for name in ("taint", "cordon", "condition") if getattr(marks, name)]
@@ -111,9 +112,9 @@ def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[Field]:
         yield Field("writes", "nothing on nodes: every check is a dry run")
 
 
-def _enforced(mark: Mark, names: Sequence[str], total: int, grace: float) -> str:
+def _enforced(mark: Mark, names: Sequence[str], total: int, grace: GracePeriods) -> str:
     """Return which checks set a mark, and when. names: of these checks. total: number of checks that can set
-    it. grace: seconds from the finding to the mark.
+    it. grace: from the finding to the mark.
     """
     kind = mark.kind.health
     if not names:
@@ -122,10 +123,11 @@ def _enforced(mark: Mark, names: Sequence[str], total: int, grace: float) -> str
     which = f": {', '.join(names[:_NAMED])}{rest}" if len(names) < total else ""
     count = f"{len(names)} of {total}" if len(names) < total else f"all {total}"
     verb = "is" if len(names) == 1 else "are"
-    return (
-        f"{count} {kind} checks {verb} enforced{which}. "
-        f"The mark is set {format_duration(grace)} after the check fails"
-    )
+    own = grace.of(mark)
+    when = f"{format_duration(own)} after the check fails" if own else "at once"
+    if grace.shared > own:
+        when += f", or after {format_duration(grace.shared)} if shared hardware can be the cause"
+    return f"{count} {kind} checks {verb} enforced{which}. The mark is set {when}"
 
 
 def _nodes(share: float, limit: int | None = None) -> str:

@@ -59,7 +59,7 @@ def test_every_part_is_summed_up_also_as_nodes(tmp_path: Path, capsys: pytest.Ca
     words = " ".join(text.split())
     for part in (
         "policy.yaml - ok paused no new mark is set quarantine 1 of ",
-        " fatal checks is enforced: gpu-lost. The mark is set 5 s after the check fails suspect none of the ",
+        " fatal checks is enforced: gpu-lost. The mark is set 5 s after the check fails, or after 1 min 30 s if shared hardware can be the cause suspect none of the ",
         "writes taint, condition on the node; a fault of one GPU on that GPU only, where the cluster supports it",
         "budget 375 of 7500 nodes may be marked (5%). 75 of these marks are kept for quarantine (20%). Suspect: at most 300 ",
         "pools training 8%, rest 10%",
@@ -241,3 +241,19 @@ def test_a_policy_is_read_from_standard_input(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"defaultMode: observe\n")))
     assert main(["policy", "check", "-"]) == 0
     assert capsys.readouterr().out.startswith("standard input - ok\n")
+
+
+@pytest.mark.parametrize(
+    ("grace", "when"),
+    [
+        ("{quarantine: 0s}", "at once, or after 1 min 30 s if shared hardware can be the cause suspect"),
+        ("{quarantine: 2m}", "2 min after the check fails suspect"),
+        ("{quarantine: 0s, sharedHardware: 0s}", "at once suspect"),
+    ],
+)
+def test_the_grace_periods_are_summed_up(
+    grace: str, when: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"modeRules: [{{check: gpu-lost, mode: enforce}}]\ngracePeriod: {grace}\n"
+    _, output = printed(tmp_path, capsys, text)
+    assert f"The mark is set {when}" in " ".join(output.split())
