@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from nodeguard.cli.machine_inventory import MachineInventory
 from nodeguard.cli.render.conclusion import no_commands
-from nodeguard.cli.scope import reported_health, verdict_data_status
+from nodeguard.cli.scope import is_fresh, reported_health, shows_reading, verdict_data_status
 from nodeguard.cli.streams import to_json
 from nodeguard.model.finding import (
     Action,
@@ -31,7 +31,7 @@ from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.observation import Component
 from nodeguard.model.projection import project
-from nodeguard.model.target import target_order
+from nodeguard.model.target import target_kind, target_order
 
 
 class HealthOutput(StrEnum):
@@ -118,7 +118,7 @@ class UnreadableOutput(Struct, frozen=True):
 
 
 class EvaluatedTarget(Struct, frozen=True):
-    """A target that was looked at: on which a check passed, or has a finding on fresh data.
+    """A target that was read: on which a check passed, or has a finding on fresh data.
 
     passed: number of checks that passed on it. hardware: names of the GPU; null for another target.
     """
@@ -133,8 +133,8 @@ class CheckOutput(Struct, frozen=True):
 
     findings: active findings, worst first. informational: findings that do not affect node health.
     unreadable: what applies and could not be read. passed: by family. counters: see CounterTotal.
-    evaluated_targets: GPUs, links, ports, disks and others that were looked at; of a target that is not among
-    them nothing is known, so it is not healthy.
+    evaluated_targets: GPUs, links, ports, disks and others that were read; a target that is not among them is
+    not known to be healthy. A GPU with only warnings from the kernel log was not read.
     """
 
     version: Literal[1]
@@ -189,13 +189,15 @@ def check_output(verdict: Verdict, inventory: MachineInventory, context: JsonCon
 
 
 def evaluated_targets(verdict: Verdict, components: Mapping[str, Component]) -> tuple[EvaluatedTarget, ...]:
-    """Return the targets that were looked at, by name. components: of the GPUs, by target."""
+    """Return the targets that were read, by name. components: of the GPUs, by target."""
     passed: Counter[str] = Counter()
     for group in verdict.passing:
         passed.update(dict.fromkeys(group.targets, len(group.checks)))
     for finding in verdict.findings:
-        if finding.data_status == DataStatus.FRESH:
-            passed.update(dict.fromkeys(finding.targets or (finding.target,), 0))
+        for target in finding.targets or (finding.target,):
+            is_read = shows_reading if target_kind(target) in {"gpu", "nvlink"} else is_fresh
+            if is_read(finding):
+                passed.update({target: 0})
     return tuple(
         EvaluatedTarget(target, passed[target], component.hardware if component else None)
         for target in sorted(passed, key=target_order)

@@ -14,6 +14,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from fixtures.bundles import bundle_path
+from fixtures.parts.bundle import UPTIME
+from fixtures.parts.cards import DRIVER, nvml, server, xid
 from nodeguard.cli.commands.check import live_site
 from nodeguard.cli.main import main
 from nodeguard.cli.render.verdict_json import CheckOutput
@@ -88,6 +90,21 @@ def test_the_targets_that_were_looked_at_are_listed(capsys: pytest.CaptureFixtur
     # The driver hung before this GPU was read again: it is not known to be healthy.
     assert "gpu/0000:1b:00" not in targets["driver-hung"]
     assert targets["driver-hung"]["node"].passed
+
+
+def test_a_gpu_with_only_a_warning_of_the_kernel_log_was_not_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = server("hung", 5)
+    nvml(bundle, 3, {"nvmlDeviceGetTotalEccErrors(1,0)": {"error": "hang"}})
+    xid(bundle, 4, f"999, {DRIVER}, Something new", UPTIME - 600)
+    bundle.save(tmp_path)
+    assert main(["check", "--from", str(tmp_path / "hung"), "-o", "json"]) == 2
+    output = msgspec.json.decode(capsys.readouterr().out, type=CheckOutput, strict=True)
+    assert any(finding.target == "gpu/0000:9d:00" for finding in output.findings)
+    targets = {item.target for item in output.evaluated_targets}
+    assert "gpu/0000:1b:00" in targets
+    assert "gpu/0000:9d:00" not in targets
 
 
 def test_the_names_of_findings_are_those_that_clear_takes(capsys: pytest.CaptureFixture[str]) -> None:
