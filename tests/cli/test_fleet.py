@@ -311,8 +311,15 @@ def test_a_false_alarm_is_recorded_with_its_clear(
     ACTIONS.answers[:] = [WAITING, (ClearAnswer.REFUSED, NOT_CLEARED)]
     problem = f"{name()} is recorded as a false alarm, but not cleared: {NOT_CLEARED}\n"
     assert refused(capsys, *words) == f"nodeguard incidents: {problem}"
+
+
+def test_a_reason_without_a_false_alarm_is_refused_without_an_aggregator(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     remedy = "--reason is for --false-alarm only: add --false-alarm, or remove --reason"
-    assert remedy in refused(capsys, "incidents", "clear", name(), "--reason", "a sensor")
+    words = ("incidents", "clear", "gpu-7/gpu-lost", "--reason", "a sensor")
+    assert main([*words, "--socket", str(tmp_path / "missing")]) == 3
+    assert remedy in capsys.readouterr().err
 
 
 def test_a_clear_without_an_answer_is_reported_as_requested(

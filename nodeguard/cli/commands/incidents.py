@@ -36,9 +36,10 @@ class ClearOutput(Struct, frozen=True):
 
 def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
+    decision = _decision(options)
     client = AggregatorClient(options)
     name = resolve_incident(client, options.name)
-    target, decision = f"incidents/{quote_name(name)}", _decision(options)
+    target = f"incidents/{quote_name(name)}"
     if options.verb == "clear" and not options.no_wait:
         _clear(client, target, decision, options.output)
     else:
