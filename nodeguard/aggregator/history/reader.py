@@ -37,6 +37,8 @@ from nodeguard.wire.report import (
     UnreadableTargets,
 )
 
+_HISTORY_FILE = "the file that aggregator --history writes"
+
 
 class HistoryError(UserError):
     """A history cannot be read. The message has the file, the reason and the remedy."""
@@ -102,8 +104,11 @@ _TEXTS = msgspec.json.Decoder(dict[str, str])
 
 
 def read_history(path: str) -> RecordedHistory:
-    """Return the history in a file or in a directory. Raises HistoryError, also while its steps are read."""
-    connection, file, last_alive = _opened(path)
+    """Return the history in a file or in a directory, for a command that also reads bundles.
+
+    Raises HistoryError, also while its steps are read.
+    """
+    connection, file, last_alive = _opened(path, f"{_HISTORY_FILE}, or bundles")
     return RecordedHistory(_steps(connection, file), last_alive)
 
 
@@ -121,7 +126,7 @@ class RecordedTransitions(NamedTuple):
 
 def read_transitions(path: str) -> RecordedTransitions:
     """Return the transitions in a history, a file or a directory. Raises HistoryError."""
-    connection, file, last_alive = _opened(path)
+    connection, file, last_alive = _opened(path, _HISTORY_FILE)
     try:
         with closing(connection):
             reader = _Reader(connection)
@@ -134,17 +139,18 @@ def read_transitions(path: str) -> RecordedTransitions:
         raise HistoryError(f"{file}: damaged ({error}): name a copy") from None
 
 
-def _opened(path: str) -> tuple[sqlite3.Connection, str, float]:
-    """Open a history; returns it with its file, and when its writer was last running. Raises HistoryError."""
+def _opened(path: str, expected: str) -> tuple[sqlite3.Connection, str, float]:
+    """Open a history; returns it with its file, and when its writer was last running. Raises HistoryError.
+
+    expected: the files that the command reads, for an error.
+    """
     file = history_path(path)
     try:
         connection = open_for_reading(file)
         [last_alive] = connection.execute("SELECT alive FROM clock").fetchone()
     except FileNotFoundError:
         problem = "there is no history.sqlite in it" if os.path.isdir(path) else "no such file or directory"
-        raise HistoryError(
-            f"{path}: {problem}: name the file that aggregator --history writes, or bundles"
-        ) from None
+        raise HistoryError(f"{path}: {problem}: name {expected}") from None
     except OSError as error:
         raise HistoryError(f"{file}: {error.strerror}: make it readable, or copy it") from None
     except (HistoryFileError, sqlite3.Error) as error:
