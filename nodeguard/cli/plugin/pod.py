@@ -69,7 +69,7 @@ async def find_pod(namespace: str, client: ApiClient) -> str:
         if error.status == 403:
             raise missing_right(f"read the Lease {LEASE_NAME} in the namespace {namespace}", _ROLE) from None
         if error.status == 404:
-            raise UsageError(await _why_no_lease(client, namespace)) from None
+            raise UsageError(await _missing_lease_reason(client, namespace)) from None
         raise
     pod = lease.spec.holder.rpartition("_")[0]
     # A leader that was killed leaves its name in the Lease.
@@ -77,7 +77,7 @@ async def find_pod(namespace: str, client: ApiClient) -> str:
     return f"pod/{pod}" if is_there else _DEPLOYMENT
 
 
-async def _why_no_lease(client: ApiClient, namespace: str) -> str:
+async def _missing_lease_reason(client: ApiClient, namespace: str) -> str:
     """Return the error for a namespace without the Lease that aggregators create. Raises ApiError."""
     if await _exists(client, f"/apis/apps/v1/namespaces/{namespace}/deployments/{_NAME}"):
         return (
