@@ -45,7 +45,7 @@ def run(options: Namespace) -> int:
     catalogue, signals = load_catalogue(options.checks, options.runbook_url_base or "")
     selection = parse_selection(catalogue, options.names, options.family)
     if options.gpu and selection is not None and not checks_of_gpus(selection.checks):
-        raise UsageError(f"--gpu: {', '.join(selection.names)} has no check of GPUs: leave out --gpu")
+        raise UsageError(f"--gpu: no check of GPUs is in {', '.join(selection.names)}: leave out --gpu")
     task = CheckTask(options, catalogue, signals, selection, all_sources(catalogue.patterns))
     result = _check_machine(task) if options.bundle is None else _check_recording(task)
     if options.gpu:

@@ -184,7 +184,7 @@ def test_checks_and_gpus_are_selected_together(capsys: pytest.CaptureFixture[str
     assert main(["check", "gpu-ecc-*", "--from", LOST, "--gpu", "4"]) == 0
     assert "OK  GPU 4 of gpu-off-bus passed gpu-ecc-*." in capsys.readouterr().out
     assert main(["check", "fs-full", "--from", LOST, "--gpu", "4"]) == 3
-    assert "--gpu: fs-full has no check of GPUs: leave out --gpu" in capsys.readouterr().err
+    assert "--gpu: no check of GPUs is in fs-full: leave out --gpu" in capsys.readouterr().err
 
 
 def test_a_part_of_the_checks_does_not_make_the_node_healthy(capsys: pytest.CaptureFixture[str]) -> None:
