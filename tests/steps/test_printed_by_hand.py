@@ -84,7 +84,7 @@ def test_the_policy_is_started_by_hand(reader: Reader) -> None:
     reader.run_printed(POLICY, "^nodeguard policy example", names={"policy.yaml": "example.yaml"})
     outputs = reader.run_printed(POLICY, "^nodeguard policy (check|schema)")
     assert joined(outputs["nodeguard policy check policy.yaml --nodes 512"]).startswith(
-        "policy.yaml - ok quarantine by 1 of "
+        "policy.yaml - ok quarantine 1 of "
     )
     assert "defaultMode: observe" in (reader.machine.clone / "example.yaml").read_text()
     assert json.loads(outputs["nodeguard policy schema"])["$schema"]
