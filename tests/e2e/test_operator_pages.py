@@ -113,7 +113,7 @@ def enforce(fleet: Fleet, operator: Operator) -> None:
     assert shown(checked).startswith(shown(example(ENFORCE, "policy.yaml - ok")))
     in_pod = "kubectl exec -i -n nodeguard deploy/nodeguard-aggregator --"
     piped = operator.run(ENFORCE, f"{in_pod} nodeguard policy check - --nodes 512 < policy.yaml")
-    assert "by 1 of" in piped
+    assert "fatal checks is enforced: gpu-lost" in piped
     # The kubelet brings the ConfigMap to the aggregator, with the same text.
     fleet.policy.write_text(policy + FAST)
     aggregator.until(lambda: scene.is_marked(fleet.cluster, NODE))
