@@ -292,7 +292,7 @@ def test_the_status_page_of_a_running_aggregator(site: Site) -> None:
         until(lambda: "advice: keep all new work off it" in get_page(page, "/nodes/gpu-1"), site.log)
         # The remedy of the check, and the finding in the history.
         until(lambda: "gpu-gsp-failure: " in get_page(page, "/nodes/gpu-1"), site.log)
-        assert "What to do" in get_page(page, "/nodes/gpu-1")
+        assert "Stop the work on the GPU, then reset the GPU." in get_page(page, "/nodes/gpu-1")
         assert f"http://{page}/" in site.log.read_text()
     assert "Traceback" not in site.log.read_text()
 
