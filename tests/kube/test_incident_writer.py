@@ -224,15 +224,20 @@ async def test_a_decision_in_the_spec_is_reported(api: ApiClient, defined: Clust
         assert decisions == [OperatorDecision(LOST.name, "ada: on it", "ada at 2027-01-15T08:00:00Z")]
 
 
+async def write_resolved(writers: Writing, writer: IncidentWriter) -> None:
+    """Write the incident of the lost GPU, and then that it is over."""
+    over = replace(LOST, state=IncidentState.RESOLVED, resolved_at=NOW)
+    writer.set_desired([LOST], NOW)
+    await writers.until(lambda: writer.current_incidents() == [LOST])
+    writer.set_desired([over], NOW)
+    await writers.until(lambda: writer.current_incidents() == [over])
+
+
 async def test_a_clear_and_a_false_alarm_do_not_count_for_a_later_fault(
     api: ApiClient, defined: Cluster
 ) -> None:
-    over = replace(LOST, state=IncidentState.RESOLVED, resolved_at=NOW)
     async with running_writer(api) as (writers, writer, decisions):
-        writer.set_desired([LOST], NOW)
-        await writers.until(lambda: writer.current_incidents() == [LOST])
-        writer.set_desired([over], NOW)
-        await writers.until(lambda: writer.current_incidents() == [over])
+        await write_resolved(writers, writer)
         statement = {"by": "ada", "at": "2027-01-15T08:00:00Z", "reason": "a bad sensor"}
         spec = {"acknowledged": "ada", "clear": {"by": "ada: reseated"}, "falseAlarm": statement}
         defined.kubectl("patch", "nodeincident", LOST.name, "--type=merge", "-p", json.dumps({"spec": spec}))
@@ -251,12 +256,8 @@ async def test_a_clear_and_a_false_alarm_do_not_count_for_a_later_fault(
 async def test_a_decision_about_the_fault_that_begins_outlasts_its_first_write(
     api: ApiClient, defined: Cluster
 ) -> None:
-    over = replace(LOST, state=IncidentState.RESOLVED, resolved_at=NOW)
     async with running_writer(api) as (writers, writer, decisions):
-        writer.set_desired([LOST], NOW)
-        await writers.until(lambda: writer.current_incidents() == [LOST])
-        writer.set_desired([over], NOW)
-        await writers.until(lambda: writer.current_incidents() == [over])
+        await write_resolved(writers, writer)
         statement = {"by": "ada", "at": rfc3339(REOPENED.last_transition + 1.0)}
         clear = {"by": "ada", "at": rfc3339(REOPENED.last_transition)}
         patch = json.dumps({"spec": {"clear": clear, "falseAlarm": statement}})
