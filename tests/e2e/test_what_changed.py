@@ -39,6 +39,8 @@ def test_an_operator_reads_what_changed_and_who_did_it(controlplane: Cluster) ->
         [aggregator] = fleet.aggregators
         agent = fleet.agents["faulty"]
         controlplane.api.patch("/api/v1/nodes/burn-in", {"spec": {"taints": [THEIRS]}})
+        # A report has the faults that began after its history.
+        aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_history_transitions_total") > 0)
         scene.inject_gpu_fault(agent)
         agent.until(lambda: scene.is_marked(controlplane, "faulty"))
         # The first line says why no work is scheduled to a node on which all checks passed.

@@ -87,9 +87,10 @@ SELECT at, kind, name, node, text FROM note
 WHERE kind IN ('incident', 'decision', 'marks', 'rule', 'gap') ORDER BY id
 """
 # Old rows are deleted, except current values: the history is complete from the row after the last hole. The
-# first row of a table has the id 1, and no hole before it.
+# first row of a table has the id 1, and no hole before it. Without a hole it is complete from its first row,
+# which may be the policy: an aggregator writes it before it has seen a Node.
 _COMPLETE = """
-SELECT max(at) FROM (
+SELECT coalesce(max(at), (SELECT min(at) FROM (SELECT at FROM note UNION ALL SELECT at FROM node))) FROM (
     SELECT at FROM note WHERE id = (SELECT max(id) FROM note AS row
         WHERE id > 1 AND NOT EXISTS (SELECT 1 FROM note WHERE id = row.id - 1))
     UNION ALL SELECT at FROM node WHERE id = (SELECT max(id) FROM node AS row
@@ -132,9 +133,7 @@ def read_transitions(path: str) -> RecordedTransitions:
             reader = _Reader(connection)
             events: list[HistoryEvent] = [*reader.nodes(), *reader.liveness(), *reader.notes()]
             [[since]] = connection.execute(_COMPLETE)
-            if since is None:
-                since = min((event.at for event in events), default=last_alive)
-            return RecordedTransitions(events, since, last_alive)
+            return RecordedTransitions(events, last_alive if since is None else since, last_alive)
     except (sqlite3.Error, *DAMAGED_ROW) as error:
         raise HistoryError(f"{file}: damaged ({error}): name a copy") from None
 

@@ -7,13 +7,15 @@ import pytest
 from nodeguard.agent.state import AgentState
 from nodeguard.agent.state_file import StateFile
 from nodeguard.aggregator.history.file import history_path
-from nodeguard.aggregator.history.reader import HistoryError, merge_histories, read_history
+from nodeguard.aggregator.history.reader import HistoryError, merge_histories, read_history, read_transitions
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
     HistoryEvent,
+    HistoryNote,
     NodeObserved,
     NodeRemoved,
+    NoteKind,
     ReportReceived,
 )
 from nodeguard.model.inventory import InventoryNode
@@ -148,3 +150,14 @@ def test_a_clock_step_back_does_not_change_the_order(tmp_path: Path) -> None:
     store.add([received(10.0, 1), received(3.0, 2), received(12.0, 3)], START)
     store.close()
     assert [step.at - START for step in read_history(path).steps] == [10.0, 10.0, 12.0]
+
+
+def test_transitions_are_complete_from_the_first_row_of_any_kind(tmp_path: Path) -> None:
+    """An aggregator writes its policy before it has seen a Node: faults from then on are in the record."""
+    store = HistoryStore(history_path(str(tmp_path)))
+    policy = HistoryNote(START, NoteKind.POLICY, "", "", "{}")
+    store.add((policy, NodeObserved(START + 2.0, NODE)), alive=START + 3.0)
+    store.close()
+    transitions = read_transitions(str(tmp_path))
+    assert (transitions.since, transitions.until) == (START, START + 3.0)
+    assert [type(event) for event in transitions.events] == [NodeObserved]
