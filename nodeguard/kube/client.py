@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 from weakref import WeakSet
@@ -62,24 +62,31 @@ Query = Mapping[str, str | int]
 class ApiClient:
     """Client of one API server. Create it with `connect`, and close it."""
 
-    def __init__(self, access: ApiAccess) -> None:
+    def __init__(self, access: ApiAccess, headers: Iterable[tuple[str, str]] = ()) -> None:
         self._access = access
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._session = ClientSession(
             connector=TCPConnector(limit=0, socket_factory=self._create_socket),
-            headers={"User-Agent": f"nodeguard/{__version__}", "Accept-Encoding": "identity"},
+            headers=[
+                ("User-Agent", f"nodeguard/{__version__}"),
+                ("Accept-Encoding", "identity"),
+                *headers,
+            ],
             cookie_jar=DummyCookieJar(),
             auto_decompress=False,
         )
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None, context: str = "") -> Self:
+    async def connect(
+        cls, kubeconfig: str | None, context: str = "", *, headers: Iterable[tuple[str, str]] = ()
+    ) -> Self:
         """Load the server's address and the credentials. No request is sent yet.
 
-        kubeconfig, context: as of ApiAccess.connect. Raises ApiError for credentials that are not usable.
+        kubeconfig, context: as of ApiAccess.connect. headers: of each request, such as a user to impersonate.
+        Raises ApiError for credentials that are not usable.
         """
         try:
-            return cls(await ApiAccess.connect(kubeconfig, context))
+            return cls(await ApiAccess.connect(kubeconfig, context), headers)
         except AccessError as error:
             raise _access_error(error) from None
 

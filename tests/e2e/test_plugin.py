@@ -42,6 +42,7 @@ def test_what_each_role_may_do(controlplane: Cluster, tmp_path: Path) -> None:
         a_viewer_reads_incidents(reader, fleet)
         a_viewer_runs_nothing_in_pods(reader)
         the_options_name_the_cluster(reader)
+        a_user_is_impersonated(controlplane, reader, tmp_path)
 
 
 def recorded_state(cluster: Cluster) -> str:
@@ -98,3 +99,17 @@ def the_options_name_the_cluster(reader: Laptop) -> None:
     assert NODE in reader.run("get", "incidents", *options)
     assert "other" in reader.run("get", "incidents", "--kubeconfig", kubeconfig, "--context", "other", code=3)
     reader.environment["KUBECONFIG"] = kubeconfig
+
+
+def a_user_is_impersonated(cluster: Cluster, reader: Laptop, directory: Path) -> None:
+    assert "cannot impersonate" in reader.run("get", "incidents", "--as", "ada", code=3)
+    lead = Laptop(cluster, "lead", directory)
+    rule = ("--verb=impersonate", "--resource=users,groups")
+    cluster.kubectl("create", "clusterrole", "impersonator", *rule)
+    lead.give("clusterrole", "impersonator")
+    assert "ada has no right to list NodeIncidents" in lead.run("get", "incidents", "--as", "ada", code=3)
+    assert "ada has no right to run commands in pods" in lead.run("status", "--as", "ada", code=3)
+    reading = ("--clusterrole=nodeguard-viewer", "--group=gpu-users")
+    cluster.kubectl("create", "clusterrolebinding", "gpu-users", *reading)
+    groups = ("--as-group", "others", "--as-group", "gpu-users")
+    assert NODE in lead.run("get", "incidents", "--as", "ada", *groups)

@@ -26,13 +26,15 @@ def ask(options: ClusterOptions, query: Callable[[ApiClient], Awaitable[_Answer]
 
 
 async def _ask(options: ClusterOptions, query: Callable[[ApiClient], Awaitable[_Answer]]) -> _Answer:
-    client = await ApiClient.connect(user_kubeconfig(options.kubeconfig), options.context)
+    kubeconfig = user_kubeconfig(options.kubeconfig)
+    client = await ApiClient.connect(kubeconfig, options.context, headers=options.impersonation())
     try:
         return await query(client)
     finally:
         await client.close()
 
 
-def missing_right(right: str, role: str) -> UsageError:
-    """Return the error for a right that the caller lacks. right: in words. role: that gives it."""
-    return UsageError(f"you have no right to {right}: {role} gives it, see {_ROLES}")
+def missing_right(options: ClusterOptions, right: str, role: str) -> UsageError:
+    """Return the error for a right that the user lacks. right: in words. role: that gives it."""
+    user = f"{options.user} has" if options.user else "you have"
+    return UsageError(f"{user} no right to {right}: {role} gives it, see {_ROLES}")

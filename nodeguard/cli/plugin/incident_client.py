@@ -5,6 +5,7 @@ A NodeIncident has no grace periods, no latest reason of a withheld mark, and no
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -23,7 +24,7 @@ from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.errors import decoded
 from nodeguard.kube.incident_object import API_VERSION, ObservedIncident, decode_incident
 from nodeguard.kube.incident_projection import to_incident
-from nodeguard.kube.reading import list_objects
+from nodeguard.kube.reading import Right, has_right, list_objects
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import default_policy
 
@@ -46,7 +47,7 @@ class IncidentClient:
         address = urlsplit(target)
         name, query = unquote(address.path.partition("/")[2]), parse_qs(address.query)
         node = query.get("node", [""])[0]
-        observed = ask(self._options, _read)
+        observed = ask(self._options, partial(_read, self._options))
         incidents = [incident for item in observed if (incident := to_incident(item)) is not None]
         planner, now = Planner(self._policy, self._checks), current_instant()
         planner.restore_incidents(item for item in incidents if node in {"", item.node})
@@ -69,7 +70,7 @@ def _states(names: list[str]) -> frozenset[IncidentState]:
     return frozenset(state for state in IncidentState if {"all", state.slug} & set(names))
 
 
-async def _read(client: ApiClient) -> list[ObservedIncident]:
+async def _read(options: ClusterOptions, client: ApiClient) -> list[ObservedIncident]:
     path = f"/apis/{API_VERSION}/nodeincidents"
     try:
         return [
@@ -78,7 +79,9 @@ async def _read(client: ApiClient) -> list[ObservedIncident]:
         ]
     except ApiError as error:
         if error.status == 403:
-            raise missing_right("list NodeIncidents", "the ClusterRole nodeguard-viewer") from None
+            # It raises the reason where the caller may not impersonate the user.
+            await has_right(client, Right("list", "nodeguard.dev", "nodeincidents", ""))
+            raise missing_right(options, "list NodeIncidents", "the ClusterRole nodeguard-viewer") from None
         if error.status == 404:
             raise UsageError(
                 "this cluster has no NodeIncidents: install nodeguard there, or set --context"

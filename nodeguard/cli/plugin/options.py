@@ -11,43 +11,66 @@ from nodeguard.cli.usage import UsageError
 NAMESPACE = "nodeguard"
 
 _NAMES = ("namespace", "context", "kubeconfig")
+_USER, _GROUP = "as", "as-group"
 
 
 class ClusterOptions(Struct, frozen=True):
-    """The cluster. namespace: of nodeguard. context, kubeconfig: as of kubectl; empty for its defaults."""
+    """The cluster. namespace: of nodeguard. context, kubeconfig: as of kubectl; empty for its defaults.
+
+    user, groups: to impersonate, `--as` and `--as-group` of kubectl; empty for the caller.
+    """
 
     namespace: str = NAMESPACE
     context: str = ""
     kubeconfig: str = ""
+    user: str = ""
+    groups: tuple[str, ...] = ()
 
     def kubectl_options(self) -> Iterator[str]:
         """Yield the options for kubectl."""
         for name in _NAMES:
             if value := getattr(self, name):
                 yield f"--{name}={value}"
+        if self.user:
+            yield f"--{_USER}={self.user}"
+        for group in self.groups:
+            yield f"--{_GROUP}={group}"
+
+    def impersonation(self) -> list[tuple[str, str]]:
+        """Return the headers of a request for the user and groups to impersonate."""
+        user = [("Impersonate-User", self.user)] if self.user else []
+        return [*user, *(("Impersonate-Group", group) for group in self.groups)]
 
 
 def split_options(words: Sequence[str]) -> tuple[ClusterOptions, list[str]]:
-    """Return the options of the plug-in, and the command. Raises UsageError for an option without a value.
+    """Return the options of the plug-in, and the command. Raises UsageError for an option without a value,
+    and for groups without a user.
 
     They may be anywhere, as those of kubectl; `-n` only before the command, where some commands have one.
     """
     values: dict[str, str] = {}
+    groups: list[str] = []
     command: list[str] = []
     rest = iter(words)
     for word in rest:
         if word == "--":
-            return ClusterOptions(**values), [*command, word, *rest]
+            command += [word, *rest]
+            break
         option, equals, value = word.partition("=")
         name = "namespace" if option == "-n" and not command else option.removeprefix("--")
-        if name not in _NAMES or not option.startswith("-"):
+        if name not in {*_NAMES, _USER, _GROUP} or not option.startswith("-"):
             command.append(word)
             continue
         value = value if equals else next(rest, "")
         if not value:
             raise UsageError(f"{option} has no value: write {option} NAME")
-        values[name] = value
-    return ClusterOptions(**values), command
+        if name == _GROUP:
+            groups.append(value)
+        else:
+            values["user" if name == _USER else name] = value
+    if groups and "user" not in values:
+        raise UsageError("--as-group needs a user: add --as NAME")
+    return ClusterOptions(**values, groups=tuple(groups)), command
 
 
 def with_options(words: Sequence[str], options: Sequence[str]) -> list[str]:

@@ -34,7 +34,7 @@ def run_in_pod(options: ClusterOptions, words: Sequence[str]) -> int:
         raise UsageError(
             "kubectl is not on the PATH: install it, because this command runs in a pod of the cluster"
         )
-    pod = ask(options, partial(find_pod, options.namespace))
+    pod = ask(options, partial(find_pod, options))
     terminal = ["--stdin", "--tty"] if _is_interactive() else []
     arguments = [
         "kubectl",
@@ -58,16 +58,18 @@ def _with_color(words: Sequence[str]) -> list[str]:
     return with_options(words, [f"--color={'always' if in_color() else 'never'}"])
 
 
-async def find_pod(namespace: str, client: ApiClient) -> str:
+async def find_pod(options: ClusterOptions, client: ApiClient) -> str:
     """Return what to run the command in: the pod of the leader. Raises UsageError and ApiError."""
+    namespace = options.namespace
     if not await has_right(client, Right("create", "", "pods/exec", namespace)):
-        raise missing_right(f"run commands in pods of the namespace {namespace}", _ROLE)
+        raise missing_right(options, f"run commands in pods of the namespace {namespace}", _ROLE)
     try:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE_NAME}"
         lease = await get_object(client, path, LeaseRecord)
     except ApiError as error:
         if error.status == 403:
-            raise missing_right(f"read the Lease {LEASE_NAME} in the namespace {namespace}", _ROLE) from None
+            right = f"read the Lease {LEASE_NAME} in the namespace {namespace}"
+            raise missing_right(options, right, _ROLE) from None
         if error.status == 404:
             raise UsageError(await _missing_lease_reason(client, namespace)) from None
         raise

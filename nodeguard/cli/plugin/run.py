@@ -21,6 +21,7 @@ here.
 
 Options, as of kubectl:
   --context NAME, --kubeconfig FILE  the cluster
+  --as USER, --as-group GROUP        act as another user, and as member of a group (repeatable)
   -n, --namespace NAME               namespace of nodeguard ({NAMESPACE}); -n only before the command
 """
 
@@ -56,9 +57,14 @@ def run_plugin(words: Sequence[str]) -> int:
 
 
 def _run_here(cluster: ClusterOptions, command: Sequence[str]) -> int:
-    """Run a command of this machine, with the options of the plug-in if it reads the cluster."""
+    """Run a command of this machine, with the options of the plug-in if it reads the cluster.
+
+    Raises UsageError for a user to impersonate: these commands have no such option.
+    """
     options = []
     if command[0] in {"doctor", "unmark"}:
+        if cluster.user:
+            raise UsageError("it reads the cluster with your rights here: leave --as and --as-group out")
         options = [
             f"--{name}={value}" for name in ("kubeconfig", "context") if (value := getattr(cluster, name))
         ]

@@ -75,7 +75,13 @@ def test_each_command_that_records_its_operator_gets_the_name_of_the_user() -> N
         ("-n gpu --context=prod status", ClusterOptions("gpu", "prod"), "status"),
         ("status --context prod --kubeconfig f", ClusterOptions("nodeguard", "prod", "f"), "status"),
         ("-n gpu get incidents -n gpu-7", ClusterOptions("gpu"), "get incidents -n gpu-7"),
+        (
+            "--as ada status --as-group=sre --as-group gpu",
+            ClusterOptions(user="ada", groups=("sre", "gpu")),
+            "status",
+        ),
         ("unmark -- --context", ClusterOptions(), "unmark -- --context"),
+        ("unmark --as ada -- --as eve", ClusterOptions(user="ada"), "unmark -- --as eve"),
         ("unmark namespace context=x", ClusterOptions(), "unmark namespace context=x"),
     ],
 )
@@ -83,11 +89,19 @@ def test_its_own_options_are_anywhere(line: str, options: ClusterOptions, comman
     assert split_options(line.split()) == (options, command.split())
 
 
-@pytest.mark.parametrize("line", ["--context", "--context= status", "status --namespace"])
+@pytest.mark.parametrize("line", ["--context", "--context= status", "status --namespace", "status --as"])
 def test_an_option_without_a_value_is_refused(line: str) -> None:
     with pytest.raises(UsageError, match="has no value: write --"):
         split_options(line.split())
 
 
+def test_groups_without_a_user_are_refused() -> None:
+    with pytest.raises(UsageError, match="--as-group needs a user: add --as NAME"):
+        split_options(["status", "--as-group", "sre"])
+
+
 def test_kubectl_gets_the_options_that_are_set() -> None:
     assert list(ClusterOptions("gpu", "", "f").kubectl_options()) == ["--namespace=gpu", "--kubeconfig=f"]
+    assert list(ClusterOptions(user="ada", groups=("sre", "gpu")).kubectl_options()) == [
+        *("--namespace=nodeguard", "--as=ada", "--as-group=sre", "--as-group=gpu")
+    ]

@@ -118,6 +118,14 @@ def test_other_commands_run_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "check/gpu-lost\n"
 
 
+@pytest.mark.parametrize("line", ["doctor --cluster --as ada", "--as ada unmark --all --without-aggregator"])
+def test_a_command_that_cannot_impersonate_refuses_to_act_as_its_caller(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert kubectl_main(line.split()) == 3
+    assert "with your rights here: leave --as and --as-group out" in capsys.readouterr().err
+
+
 def test_a_cluster_that_is_not_reached_is_an_error_of_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +156,7 @@ _OBJECT = {"metadata": {"name": "x", "uid": "u", "resourceVersion": "1"}}
 
 
 def found(server: Server) -> str:
-    return asyncio.run(pod.find_pod("gpu", cast("ApiClient", server)))
+    return asyncio.run(pod.find_pod(ClusterOptions("gpu"), cast("ApiClient", server)))
 
 
 @pytest.mark.parametrize(
