@@ -6,7 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from nodeguard.fleet.diagnosis import candidates, chosen_candidates, likelihood, suspected_checks
+from nodeguard.fleet.diagnosis import (
+    candidates,
+    chosen_candidates,
+    degraded_domains,
+    job_starts,
+    likelihood,
+    results,
+    significance,
+    stopped_agents,
+    suppressed_checks,
+    suspected_checks,
+    vote_index,
+    votes,
+)
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.diagnosis import DiagnosisPolicy, FaultClass
 from tests.docs.pages import text
@@ -147,8 +160,22 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"probability of a wrong label | {likelihood.WRONG_LABEL:.0%}",
         f"another topology | {chosen_candidates._CLEARLY_LIKELIER:g} times",
         f"a new version | {format_duration(candidates._NEW_SECONDS)}",
+        f"a small part | {votes._SMALL_PART:.0%}",
+        f"votes of one leaf | {suspected_checks._OF_ONE}, or 1/{1 / suspected_checks._SHARE_OF_ONE:g} of its",
+        f"nearly all nodes | {candidates._MIN_VOTER_SHARE:.0%}",
+        f"usual rate of a check | {vote_index._FAULT_RATE:g}, {vote_index._WARNING_RATE:g}",
+        f"the fleet's own rate | {durations(significance._MEMORY, significance._WORTH)}",
+        f"start of a job | {durations(job_starts._BEFORE, job_starts._AFTER)}",
+        f"nodes of one start | {format_duration(job_starts._SPREAD)}",
+        f"jobs are read | {format_duration(job_starts._READ_WITHIN)}",
+        f"marks are released | {suppressed_checks._RETRACTION_NODES} nodes, {suppressed_checks._RETRACTION_SHARE:.0%}",
+        f"a recovery begins | {format_duration(results._RECOVERING_AFTER)}",
+        f"before the first vote | {format_duration(results.BEFORE_FIRST_VOTE)}",
+        f"a stopped agent | {format_duration(stopped_agents._RECENT)}",
+        f"a new path | {degraded_domains._MOST:.0%}",
+        f"no agent | {format_duration(results.NO_AGENT)}",
     ):
-        assert any(line.startswith(f"| {row} |") for line in PAGE.splitlines()), row
+        assert any(line.startswith(f"| {row} ") for line in PAGE.splitlines()), row
     assert (suspected_checks._MISPLACED, suspected_checks._STRAY_CHANCE) == (0.2, 1e-3)
 
 
