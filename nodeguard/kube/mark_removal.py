@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from msgspec import Struct
 
-from nodeguard.executors.kube.desired import DesiredNode, foreign_taints
+from nodeguard.executors.kube.desired import foreign_taints, is_unmarked, unmarked_node
 from nodeguard.kube import device_rules, nodes
-from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient, Query
+from nodeguard.kube.client import MERGE_PATCH, ApiClient, Query
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.lease import LEASE_SECONDS, Lease
-from nodeguard.kube.node_patch import condition_patch, mark_patch
+from nodeguard.kube.node_patch import mark_patch
+from nodeguard.kube.unmark import remove_condition
 from nodeguard.kube.watch import PagedList
-from nodeguard.model.node import Node, NodeCondition
+from nodeguard.model.node import Node
 
 # Rounds over all objects, and seconds between two. A round that finds marks is repeated.
 _ROUNDS = 20
 _PAUSE = 0.5
-
 
 # Nodes after which the lease is taken again: a large fleet may take longer than the lease lasts.
 _RENEW_AFTER = 500
@@ -95,7 +95,7 @@ async def _clear_nodes(api: ApiClient, lease: Lease, cleared: set[str], foreign:
     async for node in _listed_nodes(api):
         if foreign_taints(node):
             foreign.add(node.name)
-        if _has_marks(node):
+        if not is_unmarked(node):
             is_complete = False
             if await _clear(api, node):
                 cleared.add(node.name)
@@ -104,24 +104,12 @@ async def _clear_nodes(api: ApiClient, lease: Lease, cleared: set[str], foreign:
     return is_complete
 
 
-def _desired(node: Node) -> DesiredNode:
-    return DesiredNode(
-        node.uid, node.name, foreign_taints(node), cordon=False, condition=NodeCondition("", "")
-    )
-
-
-def _has_marks(node: Node) -> bool:
-    return mark_patch(node, _desired(node), 0) is not None or node.condition is not None
-
-
 async def _clear(api: ApiClient, node: Node) -> bool:
     """Remove the marks of a Node. Return whether that succeeded; another writer may have changed the Node."""
-    path = f"{nodes.PATH}/{node.name}"
     try:
-        if (patch := mark_patch(node, _desired(node), 0)) is not None:
-            await api.request("PATCH", path, body=patch, content_type=MERGE_PATCH)
-        if (status := condition_patch(node, NodeCondition("", ""), 0.0)) is not None:
-            await api.request("PATCH", f"{path}/status", body=status, content_type=STRATEGIC_MERGE_PATCH)
+        if (patch := mark_patch(node, unmarked_node(node), 0)) is not None:
+            await api.request("PATCH", f"{nodes.PATH}/{node.name}", body=patch, content_type=MERGE_PATCH)
+        await remove_condition(api, node)
     except ApiError as error:
         if error.status not in {404, 409}:
             raise

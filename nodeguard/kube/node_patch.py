@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from nodeguard.executors.kube.desired import DesiredNode, foreign_taints
+from nodeguard.executors.kube.desired import DesiredNode, unmarked_node
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION
 from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
@@ -67,7 +67,7 @@ def unmark_patch(node: Node, hold: str) -> dict[str, Any]:
 
     The patch is valid for this version of the Node only.
     """
-    patch = mark_patch(node, DesiredNode(node.uid, node.name, foreign_taints(node), cordon=False), 0) or {
+    patch = mark_patch(node, unmarked_node(node), 0) or {
         "metadata": {"uid": node.uid, "resourceVersion": node.version, "annotations": {}}
     }
     if not _is_held(node):

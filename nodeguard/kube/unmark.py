@@ -12,17 +12,15 @@ from nodeguard.kube import device_rules, nodes
 from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient
 from nodeguard.kube.errors import ApiError, may_have_succeeded
 from nodeguard.kube.node_patch import condition_patch, unmark_patch
-from nodeguard.model.node import NodeCondition
+from nodeguard.model.node import Node, NodeCondition
 
 # Attempts to write a Node that other clients change at the same time.
 _ATTEMPTS = 5
 
-_NO_CONDITION = NodeCondition("", "")
 
-
-async def unmark_node(api: ApiClient, name: str, rules: Iterable[str], hold: str, now: float) -> None:
+async def unmark_node(api: ApiClient, name: str, rules: Iterable[str], hold: str) -> None:
     """Hold a Node, and remove all marks of nodeguard from it. rules: names of its DeviceTaintRules. hold: the
-    reason. now: seconds since the epoch. Raises ApiError.
+    reason. Raises ApiError.
     """
     path = f"{nodes.PATH}/{name}"
     lost: ApiError | None = None
@@ -41,12 +39,17 @@ async def unmark_node(api: ApiClient, name: str, rules: Iterable[str], hold: str
                 lost = error
             if attempt == _ATTEMPTS - 1 or not (is_first_lost or error.status == 409):
                 raise (lost or error) from None
-    condition = condition_patch(node, _NO_CONDITION, now) if node.condition is not None else None
-    if condition is not None:
-        await api.request("PATCH", f"{path}/status", body=condition, content_type=STRATEGIC_MERGE_PATCH)
+    await remove_condition(api, node)
     for rule in rules:
         try:
             await api.request("DELETE", f"{device_rules.PATH}/{rule}")
         except ApiError as error:
             if error.status != 404:
                 raise
+
+
+async def remove_condition(api: ApiClient, node: Node) -> None:
+    """Remove nodeguard's condition from a Node, if it has one. Raises ApiError."""
+    if (patch := condition_patch(node, NodeCondition("", ""), 0.0)) is not None:
+        path = f"{nodes.PATH}/{node.name}/status"
+        await api.request("PATCH", path, body=patch, content_type=STRATEGIC_MERGE_PATCH)

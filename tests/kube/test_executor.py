@@ -170,7 +170,7 @@ async def test_a_held_node_gets_no_condition_and_its_marks_count_as_written(
         writers.may = False
         writers.executor.set_desired(with_condition)
         assert writers.results(name) == [WriteResult.WRITTEN, WriteResult.UNCHANGED]
-        await unmark_node(api, name, [], "under repair", 1_800_000_000.0)
+        await unmark_node(api, name, [], "under repair")
         writers.nodes[name] = await read(api, name)
         writers.may = True
         await writers.idle()

@@ -57,7 +57,7 @@ async def mark(api: ApiClient, name: str) -> None:
 
 async def test_the_marks_of_a_node_are_removed_and_it_is_held(api: ApiClient, name: str) -> None:
     await mark(api, name)
-    await unmark_node(api, name, ["no-such-rule"], HOLD, 1_800_000_000.0)
+    await unmark_node(api, name, ["no-such-rule"], HOLD)
     after = await read(api, name)
     assert (after.annotations, after.unschedulable, after.condition) == ({HOLD_ANNOTATION: HOLD}, False, None)
     assert MINE in after.taints
@@ -71,7 +71,7 @@ async def test_the_marks_of_a_node_are_removed_and_it_is_held(api: ApiClient, na
 async def test_an_operators_cordon_and_hold_stay(api: ApiClient, name: str) -> None:
     mine = {"metadata": {"annotations": {HOLD_ANNOTATION: "mine"}}, "spec": {"unschedulable": True}}
     await api.request("PATCH", f"{NODES}/{name}", body=mine, content_type=MERGE_PATCH)
-    await unmark_node(api, name, [], HOLD, 1_800_000_000.0)
+    await unmark_node(api, name, [], HOLD)
     after = await read(api, name)
     assert (after.annotations, after.unschedulable) == ({HOLD_ANNOTATION: "mine"}, True)
     assert not {STATE_ANNOTATION, EPOCH_ANNOTATION} & after.annotations.keys()
@@ -79,4 +79,4 @@ async def test_an_operators_cordon_and_hold_stay(api: ApiClient, name: str) -> N
 
 async def test_a_missing_node_is_an_error(api: ApiClient, name: str) -> None:
     with pytest.raises(ApiError, match="gpu-77"):
-        await unmark_node(api, "gpu-77", [], HOLD, 1_800_000_000.0)
+        await unmark_node(api, "gpu-77", [], HOLD)

@@ -92,11 +92,10 @@ class KubernetesOperatorActions:
 
     async def unmark_nodes(self, nodes: Sequence[str], reason: str, by: str) -> str:
         """Remove all marks from some nodes, and hold these, one after another."""
-        now = time.time()
-        hold = format_hold_reason(reason, by, now)
+        hold = format_hold_reason(reason, by, time.time())
         for number, name in enumerate(nodes):
             try:
-                await unmark_node(self._api, name, self._rules_of(name), hold, now)
+                await unmark_node(self._api, name, self._rules_of(name), hold)
             except (ApiError, MsgspecError) as error:
                 done = f"; done: {', '.join(nodes[:number])}" if number else ""
                 problem = _problem(f"{name} is not unmarked", f"{name} may be unmarked or not", error)

@@ -16,9 +16,10 @@ from nodeguard.executors.kube.desired import (
     DeviceRule,
     desired_node,
     device_rules,
-    foreign_taints,
     is_as_desired,
+    is_unmarked,
     unexplained_taints,
+    unmarked_node,
 )
 from nodeguard.executors.owners import NodeOwners, accepted_kinds, adds_mark
 from nodeguard.fleet.state.device_index import DeviceIndex
@@ -38,7 +39,7 @@ from nodeguard.model.mark import (
     MarkRecord,
     NodeMarks,
 )
-from nodeguard.model.node import PREFIX, Node, NodeCondition
+from nodeguard.model.node import Node
 from nodeguard.model.policy import MarkWrites
 
 _EMPTY = MarkRecord()
@@ -183,11 +184,7 @@ class ObservedCluster:
     def removal(self) -> ClusterWrites:
         """Return the writes that remove every mark of nodeguard. Taints that others set stay."""
         return ClusterWrites(
-            nodes=tuple(
-                _unmarked(node, self._records.get(uid, _EMPTY))
-                for uid, node in self.nodes.items()
-                if _has_marks(node)
-            ),
+            nodes=tuple(unmarked_node(node) for node in self.nodes.values() if not is_unmarked(node)),
             rules_gone=tuple(self.rules),
         )
 
@@ -267,27 +264,6 @@ def _annotated_job(node: Node) -> NodeJob | None:
         return None
     start = parse_or_zero(node.annotations.get(JOB_START_ANNOTATION, "").strip())
     return NodeJob(name, (start,) if start else ())
-
-
-def _unmarked(node: Node, record: MarkRecord) -> DesiredNode:
-    return DesiredNode(
-        node.uid,
-        node.name,
-        foreign_taints(node),
-        # A cordon of nodeguard may be on its way.
-        cordon=None if node.unschedulable and not record.cordoned else False,
-        condition=NodeCondition("", "") if node.condition else None,
-    )
-
-
-def _has_marks(node: Node) -> bool:
-    """Return whether a Node has something of nodeguard to remove."""
-    foreign = foreign_taints(node)
-    return (
-        node.condition is not None
-        or STATE_ANNOTATION in node.annotations
-        or any(taint.key.startswith(PREFIX) and taint not in foreign for taint in node.taints)
-    )
 
 
 def _device(rule: DeviceRule) -> Device:

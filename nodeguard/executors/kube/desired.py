@@ -125,6 +125,23 @@ def desired_node(
     )
 
 
+def unmarked_node(node: Node) -> DesiredNode:
+    """Return the desired state of a Node without marks of nodeguard. Taints and cordons of others stay."""
+    return DesiredNode(
+        node.uid, node.name, foreign_taints(node), cordon=False, condition=NodeCondition("", "")
+    )
+
+
+def is_unmarked(node: Node) -> bool:
+    """Return whether a Node has nothing of nodeguard to remove."""
+    foreign = foreign_taints(node)
+    return (
+        node.condition is None
+        and not node.annotations.get(STATE_ANNOTATION)
+        and all(taint in foreign for taint in node.taints if taint.key.startswith(PREFIX))
+    )
+
+
 def is_as_desired(node: Node, desired: DesiredNode) -> bool:
     """Return whether a Node is in its desired state, except the message of its condition."""
     taints = _sorted(taint for taint in node.taints if taint.key.startswith(PREFIX))
