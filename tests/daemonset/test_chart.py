@@ -86,7 +86,11 @@ VALUES: dict[str, Mapping[str, Any]] = {
         }
     },
     "rights": {
-        "admissionPolicy": {"allowedUsers": ["ada"], "allowedGroups": ["gpu-operators"]},
+        "roles": {
+            "viewer": {"enabled": True, "users": ["eve"], "groups": ["gpu-users"]},
+            "operator": {"enabled": True, "users": ["ada"], "groups": ["gpu-operators"]},
+            "admin": {"enabled": True, "users": ["root"], "groups": ["gpu-admins"]},
+        },
         "networkPolicy": {"metricsFrom": [{"namespaceSelector": {}}], "apiServerPorts": [443]},
         "jobs": {"read": False},
         "policyCheck": {"enabled": False},

@@ -17,7 +17,7 @@ from tests.daemonset.test_rights import rights as rules_of
 pytestmark = pytest.mark.slow
 
 VIEWER, OPERATOR, ADMIN = "nodeguard-viewer", "nodeguard-operator", "nodeguard-admin"
-ALLOWED = {"allowedUsers": ["ada"], "allowedGroups": ["gpu-operators"]}
+PEOPLE_OF = {"users": ["ada"], "groups": ["gpu-operators"]}
 
 READ: set[Right] = {("nodeguard.dev", "nodeincidents", verb) for verb in ("get", "list", "watch")}
 OPERATE: set[Right] = READ | {
@@ -57,27 +57,33 @@ def rendered_roles(helm: Helm, values: dict[str, Any]) -> dict[str, str]:
         ({"roles": {"viewer": {"enabled": False}, "operator": {"enabled": False}}}, {}),
         # The operator also acknowledges and clears incidents, which no admission policy limits.
         (
-            {"admissionPolicy": {"enabled": False, **ALLOWED}, "roles": {"viewer": {"enabled": False}}},
-            {f"ClusterRole/{OPERATOR}": ""},
-        ),
-        (
-            {"admissionPolicy": ALLOWED, "roles": {"viewer": {"enabled": False}}},
+            {
+                "admissionPolicy": {"enabled": False},
+                "roles": {"viewer": {"enabled": False}, "operator": PEOPLE_OF},
+            },
             {f"ClusterRole/{OPERATOR}": "", f"ClusterRoleBinding/{OPERATOR}": ""},
         ),
         (
-            {"roles": {"admin": {"enabled": True}}},
-            {f"ClusterRole/{VIEWER}": "", f"ClusterRole/{OPERATOR}": "", f"Role/{ADMIN}": NAMESPACE},
+            {"roles": {"viewer": PEOPLE_OF, "admin": {"enabled": True, **PEOPLE_OF}}},
+            {
+                f"ClusterRole/{VIEWER}": "",
+                f"ClusterRole/{OPERATOR}": "",
+                f"Role/{ADMIN}": NAMESPACE,
+                f"ClusterRoleBinding/{VIEWER}": "",
+                f"RoleBinding/{ADMIN}": NAMESPACE,
+            },
         ),
     ],
-    ids=["default", "none", "without the policies", "bound", "admin"],
+    ids=["default", "none", "without the policies", "bound"],
 )
 def test_each_switch_renders_its_role(values: dict[str, Any], expected: dict[str, str], helm: Helm) -> None:
     assert rendered_roles(helm, values) == expected
 
 
-def test_a_binding_without_its_role_is_refused(helm: Helm) -> None:
-    values = {"admissionPolicy": ALLOWED, "roles": {"operator": {"enabled": False}}}
-    assert "set roles.operator.enabled to true, or leave them empty" in helm.refusal(values)
+@pytest.mark.parametrize("people", [{"users": ["ada"]}, {"groups": ["gpu-admins"]}])
+def test_people_of_a_role_that_is_off_are_refused(people: dict[str, Any], helm: Helm) -> None:
+    expected = "set roles.admin.enabled to true, or leave them empty"
+    assert expected in helm.refusal({"roles": {"admin": people}})
 
 
 def test_only_admins_get_a_right_in_pods(helm: Helm) -> None:
@@ -94,23 +100,21 @@ def installed(new_cluster: NewCluster, tmp_path_factory: pytest.TempPathFactory)
         rendered = created.processes.directory / "roles.yaml"
         command = ("template", RELEASE, str(CHART), "--show-only=templates/roles.yaml")
         helm = Helm(tmp_path_factory.mktemp("helm"))
-        rendered.write_text(helm(*command, values={"roles": {"admin": {"enabled": True}}}))
+        roles = {
+            role.removeprefix("nodeguard-"): {
+                "enabled": True,
+                "users": [f"system:serviceaccount:{NAMESPACE}:{account}"],
+                "groups": [f"{account}s"],
+            }
+            for account, (role, _) in PEOPLE.items()
+        }
+        rendered.write_text(helm(*command, values={"roles": roles}))
         created.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(rendered))
         for account in (UNPRIVILEGED, "viewing", *PEOPLE):
             created.kubectl("create", "serviceaccount", "-n", NAMESPACE, account)
-        for account, (role, _) in PEOPLE.items():
-            bind(created, account, role)
-        bind(created, "viewing", "view")
+        subject = f"--serviceaccount={NAMESPACE}:viewing"
+        created.kubectl("create", "clusterrolebinding", "viewing", "--clusterrole=view", subject)
         yield created
-
-
-def bind(made: Cluster, account: str, role: str) -> None:
-    """Give a role to an account as the pages show it for users."""
-    subject = f"--serviceaccount={NAMESPACE}:{account}"
-    if role == ADMIN:
-        made.kubectl("create", "rolebinding", account, "-n", NAMESPACE, f"--role={role}", subject)
-    else:
-        made.kubectl("create", "clusterrolebinding", account, f"--clusterrole={role}", subject)
 
 
 @pytest.mark.parametrize("account", PEOPLE)
@@ -119,6 +123,13 @@ def test_a_role_gives_exactly_its_rights(installed: Cluster, account: str) -> No
     for namespace in (NAMESPACE, "default", "kube-system"):
         granted = rights(installed, account, namespace) - rights(installed, UNPRIVILEGED, namespace)
         assert granted == (expected if role != ADMIN or namespace == NAMESPACE else set())
+
+
+def test_a_group_has_the_rights_of_its_role(installed: Cluster) -> None:
+    command = ("auth", "can-i", "list", "nodeincidents.nodeguard.dev", "--as=ada")
+    assert installed.kubectl(*command, "--as-group=readers").strip() == "yes"
+    in_pods = ("auth", "can-i", "create", "pods", "--subresource=exec", "-n", NAMESPACE, "--as=ada")
+    assert installed.kubectl(*in_pods, "--as-group=roots").strip() == "yes"
 
 
 def test_the_view_of_kubernetes_reads_incidents(installed: Cluster) -> None:

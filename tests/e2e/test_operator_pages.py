@@ -297,8 +297,6 @@ def test_objects_of_the_pages_are_accepted_by_the_api_server(controlplane: Clust
     marked.run(INSTALL, f"kubectl create clusterrolebinding {binding}")
     binding = "nodeguard-viewers --clusterrole=nodeguard-viewer --group=gpu-users"
     marked.run(INSTALL, f"kubectl create clusterrolebinding {binding}")
-    binding = "nodeguard-admins -n nodeguard --role=nodeguard-admin --group=gpu-admins"
-    marked.run(INSTALL, f"kubectl create rolebinding {binding}")
     assert "selfsubjectaccessreviews" in marked.run(INSTALL, "kubectl auth can-i --list --as=ada")
     marked.run(FILL, "kubectl apply --server-side -f daemonset/fill")
     marked.run(FILL, "kubectl label namespace notebooks nodeguard.dev/fill=true", {"notebooks": "default"})
