@@ -248,7 +248,9 @@ class _ServiceCollector(Collector):
             len(service.refusals.recent(now.mono)),
         )
         yield gauge(
-            "frozen", "1 if too many agents are stale to set new marks, else 0.", bool(liveness.frozen)
+            "frozen",
+            "1 if so many agents do not report that no new marks are set, else 0.",
+            bool(liveness.frozen),
         )
 
     def _policy_state(self) -> Iterator[Metric]:

@@ -88,7 +88,7 @@ def fleet_limits(budget: Budget, size: int) -> FleetLimits:
 
 
 class BudgetRefusal(Struct, frozen=True):
-    """A budget that is used up, which refuses a mark.
+    """A budget that has reached its limit, which refuses a mark.
 
     budget: its display name. used, limit: how much of it is used, and all of it, in `unit`. reserved: how
     many nodes of it are reserved for quarantine. check: the check of a check budget; empty for a budget of
@@ -104,9 +104,9 @@ class BudgetRefusal(Struct, frozen=True):
 
     def message(self, *, dry_run: bool = False) -> str:
         """Return the reason in words. dry_run: whether marks that are not set are counted, too."""
-        verb = "would be used up" if dry_run else "used up"
+        verb = "would reach" if dry_run else "has reached"
         used = f"{self.used:.4g}" if self.used < 10_000 else f"{self.used:.0f}"  # no exponent
-        return f"{self.budget} {verb}: {used} of {self.limit} {self.unit}{self._reserve_note}"
+        return f"{self.budget} {verb} its limit: {used} of {self.limit} {self.unit}{self._reserve_note}"
 
     def limit_message(self) -> str:
         """Return the budget and its limit in words: `fleet budget 1 node`."""

@@ -13,20 +13,20 @@ from nodeguard.model.incident import IncidentState, WriteState
 _SHOWN = 3
 
 _TEXTS = {
-    "stale": "the node's agent is stale",
+    "stale": "the node's agent no longer reports",
     "annotation-size": "the record of the node's marks is full",
 }
 # Why a mark is not in effect, for one node or several.
 _KINDS = {
     "annotation-size": _TEXTS["annotation-size"],
-    "budget": "a budget is used up",
+    "budget": "a budget has reached its limit",
     "pause": "new marks are paused",
     "frozen": "new marks are frozen",
     "check-hold": "the check is on hold",
     "withheld-domain": "the mark of the domain is withheld",
     "hold": "the node is on hold",
     "maintenance": "the node is under maintenance",
-    "stale": "the agent no longer reports",
+    "stale": "the node's agent no longer reports",
     "write": "the mark could not be written",
     "no-taint": "the policy sets no taint",
     "uncordoned": "an operator uncordoned the node",
@@ -42,8 +42,8 @@ def short_reason(decision: MarkDecision) -> str:
     """Return why a mark is not set, without what differs between nodes; empty without a reason."""
     refusal = decision.refusal
     if decision.restraint == "budget" and refusal is not None:
-        verb = "would be used up" if decision.state == IncidentState.DRY_RUN else "is used up"
-        return f"{refusal.budget} {verb} ({refusal.amount})"
+        verb = "would reach" if decision.state == IncidentState.DRY_RUN else "has reached"
+        return f"{refusal.budget} {verb} its limit ({refusal.amount})"
     if decision.state == IncidentState.PENDING:
         return "being written" if decision.is_being_written else "grace period"
     if decision.restraint == "write" and decision.write is not None:

@@ -118,7 +118,7 @@ async def test_after_a_minute_agents_without_a_report_are_stale_and_freeze_marks
     scene.handler(Caller("n1", "n1"), report(fatal=True))
     await scene.turn(1.0)
     assert scene.service.is_active
-    assert scene.planner.stale_agents.frozen.startswith("9 of 10 agents are stale")
+    assert scene.planner.stale_agents.frozen.startswith("9 of 10 agents do not report")
     assert not any(plan.decisions for plan in scene.backend.plans)
 
 

@@ -65,7 +65,7 @@ def test_a_domain_that_the_budget_withholds_names_the_reason() -> None:
     policy = replace(POLICY, budget=replace(POLICY.budget, domains=0))
     [domain] = leaf_history().result(policy, until=20_000.0).domains
     assert (domain.state, domain.nodes) == (IncidentState.WITHHELD, 0)
-    assert domain.reasons == ("budget of degraded domains used up: 0 of 0 new in 1 h",)
+    assert domain.reasons == ("budget of degraded domains has reached its limit: 0 of 0 new in 1 h",)
 
 
 def test_domains_before_the_time_range_are_left_out() -> None:

@@ -57,7 +57,7 @@ def test_a_mark_is_withheld_until_the_budget_allows_it() -> None:
         ("node-3", 105, 301, "finding-ended"),
     ]
     assert result.reasons == (
-        WithheldReason("budget of check gpu-lost used up: 2 of 2 new marks in 10 min", 2),
+        WithheldReason("budget of check gpu-lost has reached its limit: 2 of 2 new marks in 10 min", 2),
     )
     [check] = result.checks
     assert (check.marked, check.withheld, check.spared, check.missed) == (3, 2, 1, 0)
@@ -72,7 +72,9 @@ def test_the_budget_of_a_domain_rests_on_labels() -> None:
         history.fault(100.0, number)
     result = history.result(policy, until=1000.0)
     assert len(shown(result.marks)) == 2
-    assert result.reasons == (WithheldReason("budget of fabric/l1 used up: 2 of 2 nodes marked", 6),)
+    assert result.reasons == (
+        WithheldReason("budget of fabric/l1 has reached its limit: 2 of 2 nodes marked", 6),
+    )
 
 
 def test_findings_that_end_in_their_grace_period_are_counted_separately() -> None:
@@ -154,7 +156,7 @@ def test_a_stale_node_is_not_marked_and_keeps_its_mark() -> None:
     history.quiet(1000.0, 2, silent=False)
     result = history.result(until=2000.0)
     assert shown(result.marks) == [("node-1", 105, None, "open"), ("node-2", 1001, None, "open")]
-    assert dict(map(astuple, result.reasons)) == {"the node's agent is stale": 1}
+    assert dict(map(astuple, result.reasons)) == {"the node's agent no longer reports": 1}
 
 
 def test_many_stale_agents_freeze_new_marks() -> None:
@@ -164,7 +166,7 @@ def test_many_stale_agents_freeze_new_marks() -> None:
     history.fault(300.0, 1)
     result = history.result(until=1000.0)
     assert shown(result.marks) == []
-    assert result.reasons[0].reason == "too many agents are stale: see nodeguard status"
+    assert result.reasons[0].reason == "too many agents do not report: see nodeguard status"
 
 
 def test_a_deleted_node_loses_its_marks() -> None:

@@ -59,14 +59,15 @@ def test_a_storm_in_short(storm: Fleet) -> None:
     view = fleet_status(storm.planner, LEADER, storm.now)
     assert look(status_view(view)) == page("""
     FATAL  7500 nodes: 417 fatal, 1 suspect.
-      in service  410 nodes take work though faulty: a budget is used up (409), the
-                  node is on hold (1)
+      in service  410 nodes take work though faulty: a budget has reached its limit
+                  (409), the node is on hold (1)
       agents      7500 of 7500 reporting
       nodes       7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
       marked      quarantine 7 nodes; suspect 1 node
-      withheld    410 marks of 410 nodes: 407 nodes: budget of check port-down is
-                  used up (5 new marks in 10 min); 2 nodes: budget of rack/r0 is
-                  used up (2 nodes); 1 node: hold on the node: alice debugs it
+      withheld    410 marks of 410 nodes: 407 nodes: budget of check port-down has
+                  reached its limit (5 new marks in 10 min); 2 nodes: budget of
+                  rack/r0 has reached its limit (2 nodes); 1 node: hold on the node:
+                  alice debugs it
       topologies  rack 938 domains by label rack
       budgets     fleet 8 of 375, rack/r0 2 of 2, rack/r12 2 of 2, rack/r13 2 of 2,
                   rack/r1 1 of 2, rack/r14 1 of 2
@@ -77,16 +78,16 @@ def test_a_storm_in_short(storm: Fleet) -> None:
 
     FATAL    port-down, 412 incidents; the first: node-102, port mlx5_0/1, 2 min
              10 s old
-             412 nodes: 407 withheld (budget of check port-down is used up (5 new
-             marks in 10 min)): node-102, node-103, node-106 and 404 more; 5
-             quarantined: node-100, node-101, node-104 and 2 more
+             412 nodes: 407 withheld (budget of check port-down has reached its
+             limit (5 new marks in 10 min)): node-102, node-103, node-106 and 404
+             more; 5 quarantined: node-100, node-101, node-104 and 2 more
              nodeguard get incidents --check port-down
 
     FATAL    gpu-lost, 5 incidents; the first: node-1, GPU 0000:3b:00, 2 min 10 s
              old
-             5 nodes: 2 withheld (budget of rack/r0 is used up (2 nodes)): node-1,
-             node-3; 1 withheld (hold on the node: alice debugs it): node-7; 2
-             quarantined: node-0, node-2
+             5 nodes: 2 withheld (budget of rack/r0 has reached its limit
+             (2 nodes)): node-1, node-3; 1 withheld (hold on the node: alice debugs
+             it): node-7; 2 quarantined: node-0, node-2
              nodeguard get incidents --check gpu-lost
 
     FATAL    node-2, GPU 0000:3c:00: gpu-ecc, marked, 14 min old
@@ -147,8 +148,8 @@ def test_the_first_line_has_the_reason_why_nothing_is_written() -> None:
     fleet.reports.clear()
     fleet.after(60.0)
     assert first_line(replace(LEADER, lacks_reports_since=fleet.mono - 15.0), fleet) == (
-        "FROZEN  no new mark is set, for 15 s: 4 of 4 agents are stale and no domain explains them: see "
-        "whether they can reach this aggregator."
+        "FROZEN  no new mark is set, for 15 s: 4 of 4 agents do not report, and no failure domain explains "
+        "them: probably this aggregator is cut off, so check the network between it and the agents."
     )
     assert not first_line(replace(LEADER, is_leader=False, obstacle=standby), fleet).startswith("FROZEN")
 
@@ -168,11 +169,12 @@ def test_obstacles_come_first() -> None:
     BLOCKED  nothing is written, for 12 s: not read yet: Nodes.
     FATAL  4 nodes: 1 fatal, 2 unknown.
     OBSERVE MODE - no new mark is set. 1 node would be quarantined: 1 withheld (too
-    many agents are stale: see nodeguard status).
+    many agents do not report: see nodeguard status).
       in service  1 node takes work though faulty: the check is not enforced
       paused      no new mark is set: paused by alice: a bad driver
-      frozen      no new mark is set, for 15 s: 2 of 4 agents are stale and no
-                  domain explains them: see whether they can reach this aggregator
+      frozen      no new mark is set, for 15 s: 2 of 4 agents do not report, and no
+                  failure domain explains them: probably this aggregator is cut off,
+                  so check the network between it and the agents
       policy      the new file is rejected: policy.yaml, line 3: modes[0].check:
                   must be text: write a check's name
       agents      2 of 4 reporting, 2 stale
@@ -185,7 +187,7 @@ def test_obstacles_come_first() -> None:
                   yet; nodeguard 0.1.0
 
     FATAL    node-1, GPU 0000:3b:00: gpu-lost, dry run, 2 min old
-             would not quarantine node node-1: too many agents are stale: see
+             would not quarantine node node-1: too many agents do not report: see
              nodeguard status
              nodeguard describe incident node-1-gpu-0000-3b-00-f750a6f0
     """)

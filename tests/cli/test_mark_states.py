@@ -39,13 +39,13 @@ def test_observe_mode_comes_first_with_the_budget() -> None:
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h, planned just now; nodeguard 0.1.0
 
     FATAL    gpu-lost, 3 incidents; the first: node-0, GPU 0000:3b:00, 1 min old
-             3 nodes: 2 in dry run (fleet budget would be used up (1 node)): node-1, node-2; 1 in dry run: node-0
+             3 nodes: 2 in dry run (fleet budget would reach its limit (1 node)): node-1, node-2; 1 in dry run: node-0
              nodeguard get incidents --check gpu-lost
     """)
     assert explained(fleet, 0).startswith("FATAL  node-0: dry run: it would be quarantined: gpu-lost.\n")
     assert explained(fleet, 1).startswith(
         "FATAL  node-1: dry run: the mark of gpu-lost would be withheld: fleet budget\n"
-        "       would be used up: 1 of 1 nodes quarantined.\n"
+        "       would reach its limit: 1 of 1 nodes quarantined.\n"
     )
 
 

@@ -125,7 +125,7 @@ def test_the_worst_of_many_faults_of_many_checks_are_marked(scene: Scene, contro
         scene.wait_for_incidents("Marked", BUDGET)
         scene.wait_for_incidents("Withheld", FATAL - BUDGET)
         assert scene.aggregator.metric('nodeguard_aggregator_budget_used_ratio{budget="fleet"}') == 1.0
-        reason = f"fleet budget used up: {BUDGET} of {BUDGET} nodes marked"
+        reason = f"fleet budget has reached its limit: {BUDGET} of {BUDGET} nodes marked"
         scene.aggregator.until(lambda: scene.reasons().count(reason) == FATAL - BUDGET)
 
 
@@ -157,7 +157,9 @@ def test_one_check_marks_five_nodes_in_ten_minutes_and_at_most_fifteen(
         scene.wait_for_incidents("Withheld", 85)
         reasons = scene.reasons()
         assert reasons
-        assert all(reason.startswith("budget of check gpu-lost used up: ") for reason in reasons)
+        assert all(
+            reason.startswith("budget of check gpu-lost has reached its limit: ") for reason in reasons
+        )
 
 
 def _first_marked(watcher: Watcher) -> list[float]:

@@ -106,7 +106,9 @@ def test_the_demo_shows_faults_a_budget_and_a_recovery(complete_demo: Demo, dire
     assert outcomes.count("advice: keep all new work off it") == 3
     assert (
         sum(
-            outcome.startswith("NO advice: budget of check gpu-row-remap-failed used up: 2 of 2 ")
+            outcome.startswith(
+                "NO advice: budget of check gpu-row-remap-failed has reached its limit: 2 of 2 "
+            )
             for outcome in outcomes
         )
         == 2

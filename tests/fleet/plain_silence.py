@@ -39,7 +39,7 @@ def silence(
     if len(unexplained) - explained_by_nodes > max(1, freeze * size):
         rest = "them" if len(unexplained) == len(stale) else f"{len(unexplained)} of them"
         reason = (
-            f"{len(stale)} of {len(placements)} agents are stale and no domain explains {rest}: "
-            "see whether they can reach this aggregator"
+            f"{len(stale)} of {len(placements)} agents do not report, and no failure domain explains {rest}: "
+            "probably this aggregator is cut off, so check the network between it and the agents"
         )
     return StaleAgents(stale, len(placements), reported, reason)

@@ -234,7 +234,7 @@ def test_a_suspect_node_without_quarantine_budget_stays_suspect(second: str) -> 
         for decision in fleet.planner.tracker.decisions["uid-0"]
         if decision.state == IncidentState.WITHHELD
     ]
-    assert reason == "fleet budget used up: 1 of 1 nodes quarantined"
+    assert reason == "fleet budget has reached its limit: 1 of 1 nodes quarantined"
     report(fleet, 1, "recovered")
     fleet.carry_out()
     assert "nodeguard.dev/quarantine=gpu-bus" in fleet.taints(0)
@@ -283,7 +283,7 @@ def test_a_node_uses_no_reserve_as_suspect_after_its_fatal_fault() -> None:
         fleet.carry_out()
     assert fleet.marked() == [1]
     [decision] = fleet.planner.tracker.decisions["uid-0"]
-    assert decision.reason == "fleet budget used up: 1 of 2 nodes marked, 1 kept for quarantine"
+    assert decision.reason == "fleet budget has reached its limit: 1 of 2 nodes marked, 1 kept for quarantine"
 
 
 def test_the_records_of_earlier_versions_count_by_their_causes() -> None:

@@ -78,7 +78,7 @@ def test_an_unconfirmed_fault_gets_none_of_the_second_quarter() -> None:
     fleet.carry_out()
     assert fleet.marked() == [0, 1, 2]
     (withheld,) = fleet.planner.tracker.decisions["uid-3"]
-    assert withheld.reason == "budget of rack/r0 used up: 3 of 2 nodes marked"
+    assert withheld.reason == "budget of rack/r0 has reached its limit: 3 of 2 nodes marked"
 
 
 def test_a_small_rack_may_lose_half_of_its_nodes_beside_a_suspect_one() -> None:

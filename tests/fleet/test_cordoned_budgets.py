@@ -44,7 +44,9 @@ def test_a_check_marks_no_more_cordoned_nodes_than_others() -> None:
     decisions = [decision for of_node in fleet.planner.tracker.decisions.values() for decision in of_node]
     reasons = {decision.reason for decision in decisions if decision.state == IncidentState.WITHHELD}
     (reason,) = reasons
-    assert reason == "budget of check port-down for cordoned nodes used up: 15 of 15 active marks"
+    assert (
+        reason == "budget of check port-down for cordoned nodes has reached its limit: 15 of 15 active marks"
+    )
 
 
 def test_an_uncordoned_node_uses_the_budget_of_its_check_again() -> None:

@@ -22,7 +22,7 @@ def test_in_observe_mode_each_request_is_a_dry_run_with_what_would_withhold_it()
         fleet.report(number, finding())
     plan = fleet.carry_out()
     assert {decision.state for decision in decisions(fleet)} == {IncidentState.DRY_RUN}
-    full = "fleet budget would be used up: 1 of 1 nodes quarantined"
+    full = "fleet budget would reach its limit: 1 of 1 nodes quarantined"
     assert sorted(decision.reason for decision in decisions(fleet)) == ["", full, full]
     assert sorted(incident.detail for incident in plan.incidents) == [
         f"would not quarantine node node-1: {full}",
@@ -99,7 +99,7 @@ def test_a_used_amount_that_changes_is_no_change_of_an_incident() -> None:
     fleet.report(1, finding("port-down", "port/mlx5_0/1"))
     fleet.carry_out()
     [line] = list_incidents(fleet.planner, LEADER, fleet.now, {IncidentState.WITHHELD}).incidents
-    assert line.summary == "fleet budget used up: 1.125 of 2 nodes marked"
+    assert line.summary == "fleet budget has reached its limit: 1.125 of 2 nodes marked"
     fleet.report(
         2, finding("gpu-ecc", "gpu/0000:3c:00"), finding("gpu-ecc", "gpu/0000:3d:00", component="GPU-2")
     )
@@ -108,7 +108,7 @@ def test_a_used_amount_that_changes_is_no_change_of_an_incident() -> None:
         "node-2"
     }
     [line] = list_incidents(fleet.planner, LEADER, fleet.now, {IncidentState.WITHHELD}).incidents
-    assert line.summary == "fleet budget used up: 1.25 of 2 nodes marked"
+    assert line.summary == "fleet budget has reached its limit: 1.25 of 2 nodes marked"
 
 
 @settings(deadline=None, max_examples=60)

@@ -87,7 +87,10 @@ def test_nodes_that_an_upgrade_breaks_are_out_or_named_with_the_version() -> Non
     assert set(made.marked()) <= broken
     (left,) = broken - set(made.marked())
     (decision,) = made.planner.tracker.decisions[f"uid-{left}"]
-    assert decision.reason == "budget of check driver-library-mismatch used up: 15 of 15 active marks"
+    assert (
+        decision.reason
+        == "budget of check driver-library-mismatch has reached its limit: 15 of 15 active marks"
+    )
     # A node that is repaired gives its budget to the last one.
     repaired = made.marked()[0]
     made.report(repaired, inventory=Inventory(driver="2"), proven=None)

@@ -38,7 +38,7 @@ def test_the_nodes_of_a_withheld_domain_are_withheld() -> None:
     assert (decision.state, decision.restraint) == (IncidentState.WITHHELD, "withheld-domain")
     assert decision.reason == (
         "part of fabric/p2/r12, which is degraded and withheld: "
-        "budget of degraded domains used up: 2 of 2 new in 1 h"
+        "budget of degraded domains has reached its limit: 2 of 2 new in 1 h"
     )
 
 

@@ -81,7 +81,7 @@ def test_a_suspect_mark_keeps_no_work_off_a_node_that_should_be_quarantined() ->
 @pytest.mark.parametrize(
     ("policy", "reason"),
     [
-        (ONE, "a budget is used up"),
+        (ONE, "a budget has reached its limit"),
         (OBSERVED, "the check is not enforced"),
         (replace(AT_ONCE, pause=True), "new marks are paused"),
         (replace(AT_ONCE, grace=GracePeriods(300.0, 300.0, 300.0)), "the grace period has not ended"),
@@ -123,7 +123,7 @@ def test_the_red_line_replaces_the_withheld_marks_of_the_headline() -> None:
     fleet.carry_out()
     assert (
         faulty_text(view(fleet))
-        == "2 nodes take work though faulty: a budget is used up (1), the node is on hold (1)"
+        == "2 nodes take work though faulty: a budget has reached its limit (1), the node is on hold (1)"
     )
     status = fleet_status(fleet.planner, LEADER, fleet.now)
     assert str(headline(status)) == "FATAL 12 nodes: 3 fatal."

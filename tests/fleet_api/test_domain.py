@@ -139,7 +139,7 @@ def test_the_status_counts_domains_and_lists_unmarked_ones_first() -> None:
     first = view.degraded_domains[0]
     assert (first.domain, first.reason) == (
         "fabric/p2/r12",
-        "budget of degraded domains used up: 2 of 2 new in 1 h",
+        "budget of degraded domains has reached its limit: 2 of 2 new in 1 h",
     )
     assert view.marked[Mark.DOMAIN_DEGRADED].nodes == 16
     assert [item.topology for item in view.topologies] == ["fabric"]
@@ -150,7 +150,10 @@ def test_the_status_counts_domains_and_lists_unmarked_ones_first() -> None:
         if not item.node
     }
     assert lines[FIRST].summary == f"{FIRST}: 8 of 8 nodes lost a link at once; its 4 siblings did not"
-    assert "; budget of degraded domains used up: 2 of 2 new in 1 h; " in lines["fabric/p2/r12"].summary
+    assert (
+        "; budget of degraded domains has reached its limit: 2 of 2 new in 1 h; "
+        in lines["fabric/p2/r12"].summary
+    )
 
 
 def test_a_topology_in_observe_mode_is_a_dry_run() -> None:

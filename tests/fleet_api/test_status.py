@@ -99,7 +99,7 @@ def test_a_stale_node_is_unknown() -> None:
     del fleet.reports["uid-1"]
     fleet.after(60.0)
     view = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert view.frozen.startswith("2 of 3 agents are stale")
+    assert view.frozen.startswith("2 of 3 agents do not report")
     fleet.restart()
     assert fleet_status(fleet.planner, LEADER, fleet.now).agents.stale == 0
 
@@ -133,7 +133,7 @@ def test_reasons_that_are_left_out_are_counted() -> None:
     assert view.other_reasons == ReasonCount("1 more reason", 2, 2)
     line = facts(status_view(view))["withheld"]
     assert line.startswith(
-        "8 marks of 8 nodes: 2 nodes: budget of check gpu-ecc is used up (1 active marks);"
+        "8 marks of 8 nodes: 2 nodes: budget of check gpu-ecc has reached its limit (1 active marks);"
     )
     assert line.endswith("; 2 nodes: 1 more reason")
 
@@ -145,7 +145,7 @@ def test_similar_incidents_are_counted_by_state() -> None:
         fleet.report(number, finding(age=60.0 - number))
     fleet.carry_out()
     [worst] = fleet_status(fleet.planner, LEADER, fleet.now).worst
-    withheld = "budget of check gpu-lost is used up (4 active marks)"
+    withheld = "budget of check gpu-lost has reached its limit (4 active marks)"
     assert worst.groups == (
         StateGroup(IncidentState.WITHHELD, withheld, None, 2, ("node-5", "node-4")),
         StateGroup(IncidentState.MARKED, "", Mark.QUARANTINE, 4, ("node-3", "node-2", "node-1")),
@@ -167,7 +167,7 @@ def test_withheld_marks_have_reasons_and_full_budgets_are_listed() -> None:
     view = fleet_status(fleet.planner, LEADER, fleet.now)
     assert (view.withheld.marks, view.withheld.nodes) == (3, 3)
     assert [(item.reason, item.marks) for item in view.reasons] == [
-        ("budget of check gpu-lost is used up (2 active marks)", 3)
+        ("budget of check gpu-lost has reached its limit (2 active marks)", 3)
     ]
     assert view.budgets == (BudgetView("fleet", 2.0, 10.0), BudgetView("check/gpu-lost", 2, 2))
     [worst] = view.worst
@@ -255,7 +255,7 @@ def test_all_counts_after_a_start_are_of_one_time() -> None:
     agents, nodes = view.agents, view.nodes
     assert (agents.expected, agents.reported, agents.not_reporting, agents.stale) == (4, 1, 3, 0)
     assert (nodes.ok, nodes.unknown) == (1, 3)
-    assert view.frozen.startswith("3 of 4 agents are stale and no domain explains them")
+    assert view.frozen.startswith("3 of 4 agents do not report, and no failure domain explains them")
     page = describe_node(fleet.planner, LEADER, "node-0", fleet.now)
     assert page is not None
     assert (page.stale, page.health_known) == (False, True)

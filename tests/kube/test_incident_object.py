@@ -64,8 +64,8 @@ def test_conditions_follow_the_state(
         (IncidentState.DRY_RUN, "would quarantine node gpu-7", "Dry run: would quarantine node gpu-7."),
         (
             IncidentState.WITHHELD,
-            "fleet budget used up: 2 of 2 nodes",
-            "Node gpu-7 is not marked: fleet budget used up: 2 of 2 nodes.",
+            "fleet budget has reached its limit: 2 of 2 nodes",
+            "Node gpu-7 is not marked: fleet budget has reached its limit: 2 of 2 nodes.",
         ),
         (IncidentState.MARKED, "", "New work is kept off node gpu-7."),
         (

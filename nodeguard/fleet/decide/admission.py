@@ -27,7 +27,7 @@ class MarkDecision(Struct, frozen=True):
     state: `Marked` (`Advised` without a cluster); `Pending`: in its grace period, which ends at `until`,
     seconds since the epoch; `DryRun`: its check is not enforced; `Withheld`; or `Open`: a mark of its domain
     replaces it. reason: why the mark is not set; of a dry run, why it would be withheld, empty if it
-    would be set. restraint: the kind of this reason, empty without one. refusal: the budget that is used up,
+    would be set. restraint: the kind of this reason, empty without one. refusal: the budget at its limit,
     if that is the reason. write: why a granted mark is not on its object yet, see observed_marks: `Pending`
     at first, `Withheld` if that lasts.
     """

@@ -90,7 +90,7 @@ class AdmissionState:
         return Restraint("annotation-size", reason)
 
     def refusal(self, request: MarkRequest) -> BudgetRefusal | None:
-        """Return the budget that is used up for a request; None if all allow it."""
+        """Return the budget that refuses a request; None if all allow it."""
         if self.marks_of(request.uid) is _EMPTY and request.uid not in self.usage:
             return self._refusal_of_unmarked_node(request)
         before, after, _ = self._cost(request, self._context.now)

@@ -180,7 +180,7 @@ def _dry_run(
             # A domain that widens is not a new one.
             is_new = domain.name not in names
             reason = context.restraint or (
-                _rate_refusal(context.policy, usage.recent, "would be used up") if is_new else ""
+                _rate_refusal(context.policy, usage.recent, "would reach") if is_new else ""
             )
             reason = reason or _nodes_refusal(context, usage.nodes, nodes, is_first=usage.is_within())
             if reason:
@@ -191,11 +191,11 @@ def _dry_run(
         yield DomainDecision(domain, IncidentState.DRY_RUN, parts=parts, granted_at=granted_at)
 
 
-def _rate_refusal(policy: Policy, recent: int, verb: str = "used up") -> str:
+def _rate_refusal(policy: Policy, recent: int, verb: str = "has reached") -> str:
     """Return why no new domain may be marked; empty if one may. recent: domains marked within the hour."""
     limit = policy.budget.domains
     return (
-        f"budget of degraded domains {verb}: {recent} of {limit} new in {format_duration(_HOUR)}"
+        f"budget of degraded domains {verb} its limit: {recent} of {limit} new in {format_duration(_HOUR)}"
         if recent >= limit
         else ""
     )

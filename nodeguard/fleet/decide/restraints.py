@@ -77,7 +77,7 @@ def mark_restraint(
     if placement.maintenance:
         return Restraint("maintenance", f"the node is under maintenance: {placement.maintenance}")
     if request.uid in agents.stale:
-        return Restraint("stale", "the node's agent is stale")
+        return Restraint("stale", "the node's agent no longer reports")
     return Restraint("frozen", FROZEN) if agents.frozen else None
 
 
@@ -92,4 +92,7 @@ def _diagnosis_restraint(request: MarkRequest, diagnosis: Diagnosis) -> Restrain
         reason = f"check {check} may be wrong: it fires on more nodes than a failure domain explains"
         return Restraint("suppressed-check", reason)
     job = diagnosis.jobs.explaining_job(check, uid)
-    return Restraint("bad-job-start", f"it is part of the bad start of job {job}") if job else None
+    if not job:
+        return None
+    shared = f"several nodes of job {job} have this fault since its start"
+    return Restraint("bad-job-start", f"{shared}: that is the likely cause, not this node")

@@ -294,7 +294,7 @@ def bad_start_message(start: BadJobStart, rule: DiagnosisPolicy) -> str:
 def bad_start_effect(rule: DiagnosisPolicy) -> str:
     """Return what a bad start of a job does to the votes of its nodes."""
     quiet = format_duration(rule.recovery.initial)
-    return f"these votes count for no switch; over when the job has started without them for {quiet}"
+    return f"no switch is suspected of them; over when the job has started without them for {quiet}"
 
 
 def fault_class_named(rule: DiagnosisPolicy, names: Sequence[str]) -> FaultClass | None:

@@ -25,7 +25,7 @@ _FEW_DOWN = 3
 LONG_STALE = 900.0
 
 # The reason of withheld marks then; it stays the same while the numbers change.
-FROZEN = "too many agents are stale: see nodeguard status"
+FROZEN = "too many agents do not report: see nodeguard status"
 
 
 class StaleAgents(Struct, frozen=True):
@@ -121,10 +121,11 @@ class AgentLiveness:
         unexplained = self._silent.count_unexplained(size, self._never)
         expected, frozen = len(self._placements), ""
         if _is_cut_off(unexplained, expected, freeze):
-            rest = "them" if unexplained.count == len(self._stale) else f"{unexplained.count} of them"
+            those = "them" if unexplained.count == len(self._stale) else f"{unexplained.count} of them"
             frozen = (
-                f"{len(self._stale)} of {expected} agents are stale and no domain explains {rest}: "
-                "see whether they can reach this aggregator"
+                f"{len(self._stale)} of {expected} agents do not report, "
+                f"and no failure domain explains {those}: "
+                "probably this aggregator is cut off, so check the network between it and the agents"
             )
         agents = StaleAgents(self._stale, expected, expected - len(self._never), frozen)
         self._latest = freeze, agents

@@ -17,7 +17,7 @@ def test_the_most_severe_requests_come_first_and_the_rest_is_withheld_with_a_rea
     fleet.report(5, finding(health=Health.SUSPECT, age=1000.0))
     fleet.carry_out()
     assert fleet.marked() == [0, 4]
-    assert fleet.reasons() == {"fleet budget used up: 2 of 2 nodes marked"}
+    assert fleet.reasons() == {"fleet budget has reached its limit: 2 of 2 nodes marked"}
 
 
 def test_a_check_marks_five_nodes_at_once_and_fifteen_in_all() -> None:
@@ -54,7 +54,7 @@ def test_a_domain_has_its_own_budget() -> None:
         fleet.report(number, finding())
     fleet.carry_out()
     assert len(fleet.marked()) == 2
-    assert "budget of rack/r0 used up: 2 of 2 nodes marked" in {
+    assert "budget of rack/r0 has reached its limit: 2 of 2 nodes marked" in {
         decision.reason for found in fleet.planner.tracker.decisions.values() for decision in found
     }
 
@@ -94,7 +94,7 @@ def test_a_dry_run_respects_the_budget() -> None:
     assert {decision.state for decision in outcomes} == {IncidentState.DRY_RUN}
     assert (
         sorted(decision.reason for decision in outcomes)
-        == [""] * 2 + ["fleet budget would be used up: 2 of 2 nodes marked"] * 8
+        == [""] * 2 + ["fleet budget would reach its limit: 2 of 2 nodes marked"] * 8
     )
     fleet.after(5.0)
     assert fleet.plan().incidents == ()

@@ -131,7 +131,7 @@ def test_a_dry_run_counts_the_domains_that_it_would_mark() -> None:
     members = {f"rack/r{at}": nodes(range(at * 5, at * 5 + 5)) for at in range(4)}
     decisions = cover(members, context(budget=replace(BUDGET, domains=3)))
     assert [decision.reason for decision in decisions] == [
-        "", "", "", "budget of degraded domains would be used up: 3 of 3 new in 1 h",
+        "", "", "", "budget of degraded domains would reach its limit: 3 of 3 new in 1 h",
     ]  # fmt: skip
     already = [decision for decision in decisions if decision.granted_at]
     later = Instant(NOW.wall + 3_601.0, NOW.mono + 3_601.0, "aggregator")

@@ -153,7 +153,7 @@ def test_degraded_domains_have_their_own_budget() -> None:
         == [IncidentState.MARKED] * 2 + [IncidentState.WITHHELD] * 2
     )
     [reason, _] = [incident.detail for incident in domains(made, IncidentState.WITHHELD)]
-    assert reason.startswith("budget of degraded domains used up: 2 of 2 new in 1 h; over when")
+    assert reason.startswith("budget of degraded domains has reached its limit: 2 of 2 new in 1 h; over when")
 
 
 def test_a_domain_with_most_of_the_fleet_is_not_marked() -> None:

@@ -59,7 +59,7 @@ def test_a_real_fault_takes_the_budget_of_an_injected_one() -> None:
     assert decision(fleet, 1) == (IncidentState.WITHHELD, reason)
     assert decision(fleet, 2) == (
         IncidentState.WITHHELD,
-        "fleet budget used up: 1 of 1 nodes quarantined; marks of injected faults are removed first",
+        "fleet budget has reached its limit: 1 of 1 nodes quarantined; marks of injected faults are removed first",
     )
     [incident] = fleet.planner.tracker.incidents["uid-1"].values()
     assert incident.state == IncidentState.MARKED, "until the removal is observed"
@@ -165,7 +165,7 @@ def test_a_real_fault_on_a_node_with_an_injected_mark_needs_the_budget_of_its_ch
     }
     assert states["gpu-lost"] == (
         IncidentState.WITHHELD,
-        "budget of check gpu-lost used up: 1 of 1 active marks",
+        "budget of check gpu-lost has reached its limit: 1 of 1 active marks",
     )
     assert [cause.check for cause in fleet.record(1).causes] == ["gpu-ecc"]
 
@@ -239,7 +239,7 @@ def test_a_node_that_cannot_be_written_does_not_block_the_preemption_of_another(
     fleet.report(10, finding())
     carry_out_except(fleet, 1, retries=retries)
     assert fleet.marked() == [1, 9]
-    reason = "fleet budget used up: 2 of 2 nodes marked"
+    reason = "fleet budget has reached its limit: 2 of 2 nodes marked"
     assert decision(fleet, 10)[1].partition(";")[0] == reason
     fleet.carry_out()
     if retries:  # the executor writes its latest plan for the Node
@@ -303,7 +303,7 @@ def test_a_dry_run_of_an_injected_fault_keeps_no_budget_from_a_real_one() -> Non
     assert decision(fleet, 2) == (IncidentState.DRY_RUN, "")
     assert decision(fleet, 1) == (
         IncidentState.DRY_RUN,
-        "fleet budget would be used up: 1 of 1 nodes quarantined",
+        "fleet budget would reach its limit: 1 of 1 nodes quarantined",
     )
 
 

@@ -118,7 +118,9 @@ def test_a_node_that_is_ready_again_does_not_explain_its_stale_agent() -> None:
     fleet.change(0, ready=True)
     assert not stale(fleet, range(2))
     fleet.change(1, ready=True)
-    assert stale(fleet, range(2)).startswith("2 of 9 agents are stale and no domain explains them")
+    assert stale(fleet, range(2)).startswith(
+        "2 of 9 agents do not report, and no failure domain explains them"
+    )
 
 
 # What may happen to a node, and how many seconds later.

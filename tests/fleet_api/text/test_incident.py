@@ -31,7 +31,7 @@ def test_the_incident_of_a_job() -> None:
     wait(made, 30.0)
     text = shown(made, of_job(made).name)
     assert text.splitlines()[0] == f"WARNING  job {JOB} started badly"
-    assert "  state       open, report only; no scheduling change: these votes count for no switch" in text
+    assert "  state       open, report only; no scheduling change: no switch is suspected of them" in text
     assert "nodeguard explain" not in text
     [row] = look(
         resource_lines(
