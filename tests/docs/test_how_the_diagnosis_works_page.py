@@ -161,7 +161,7 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"another topology | {chosen_candidates._CLEARLY_LIKELIER:g} times",
         f"a new version | {format_duration(candidates._NEW_SECONDS)}",
         f"a small part | {votes._SMALL_PART:.0%}",
-        f"votes of one leaf | {suspected_checks._OF_ONE}, or 1/{1 / suspected_checks._SHARE_OF_ONE:g} of its",
+        f"votes of one leaf | {suspected_checks._OF_ONE}, or 1/{1 / suspected_checks._SHARE_OF_ONE:g} of it",
         f"nearly all nodes | {candidates._MIN_VOTER_SHARE:.0%}",
         f"usual rate of a check | {vote_index._FAULT_RATE:g}, {vote_index._WARNING_RATE:g}",
         f"the fleet's own rate | {durations(significance._MEMORY, significance._WORTH)}",
@@ -175,7 +175,7 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"a new path | {degraded_domains._MOST:.0%}",
         f"no agent | {format_duration(results.NO_AGENT)}",
     ):
-        assert any(line.startswith(f"| {row} ") for line in PAGE.splitlines()), row
+        assert any(line.startswith(f"| {row} |") for line in PAGE.splitlines()), row
     assert (suspected_checks._MISPLACED, suspected_checks._STRAY_CHANCE) == (0.2, 1e-3)
 
 

@@ -1,6 +1,6 @@
 """The diagnosis: from the findings of single nodes to a degraded domain, or to a suppressed check. Pure.
 
-docs/concepts/failure-domains.md has the rule and the reasons for its constants.
+docs/concepts/how-the-diagnosis-works.md has the rule and the reasons for its constants.
 """
 
 from __future__ import annotations
