@@ -101,7 +101,7 @@ class Agent:
     offset: see SourceSchedule. speed: seconds of the machine in one of the clock's. logged: the verdict that
     the log shows from before a restart.
 
-    on_verdict: set before it runs. verdict: the latest, None before the first. evaluations: how many there
+    verdict: the latest, None before the first. evaluations: how many there
     were. evaluation_seconds: of the latest one. findings_raised: number of findings that began, by check and
     health. latest: the latest reading of each source.
     """
@@ -126,7 +126,7 @@ class Agent:
         self._evaluation: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
-        self.on_verdict: OnVerdict = lambda verdict, instant, changed: None  # noqa: ARG005 - replaced by its user
+        self._on_verdict: OnVerdict | None = None
         self.verdict: Verdict | None = None
         self.evaluations = 0
         self.evaluation_seconds = 0.0
@@ -134,8 +134,11 @@ class Agent:
         self.latest: dict[str, Reading] = {}
         self.logged = logged
 
-    async def run(self) -> None:
-        """Read and evaluate until `stop`; readings that have ended by then are evaluated."""
+    async def run(self, on_verdict: OnVerdict | None = None) -> None:
+        """Read and evaluate until `stop`; readings that have ended by then are evaluated. on_verdict: called
+        with each verdict.
+        """
+        self._on_verdict = on_verdict
         loop = asyncio.get_running_loop()
         while not self._stopped.is_set():
             for source in self._schedule.due(loop.time() * self.speed):
@@ -231,7 +234,9 @@ class Agent:
         before, self.logged = self.logged, logged_verdict(self.verdict)
         raised = raised_findings(before, self.logged)
         self.findings_raised.update((finding.check, finding.health) for finding in raised)
-        self.on_verdict(self.verdict, now, log_transitions(before, self.logged))
+        is_changed = log_transitions(before, self.logged)
+        if self._on_verdict is not None:
+            self._on_verdict(self.verdict, now, is_changed)
         self.evaluation_seconds = time.perf_counter() - began
 
 

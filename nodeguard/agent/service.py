@@ -82,7 +82,6 @@ class Service:
         self._save_error = ""
         self._load_error, self._load_error_at = load_error
         self._tasks: set[asyncio.Task[None]] = set()
-        agent.on_verdict = self._on_verdict
 
     async def run(self, host: str, port: int, *, once: bool) -> Verdict | None:
         """Run the agent until SIGTERM, SIGINT or, with once, until every source was read.
@@ -109,7 +108,7 @@ class Service:
                 age = self._agent.now().wall - self._load_error_at
                 loop.call_later(max(0.0, _LOAD_ERROR_LASTS - age), self._forget_load_error)
         async with server:
-            await self._agent.run()
+            await self._agent.run(self._on_verdict)
         notify_systemd("STOPPING=1")
         for task in tasks:
             task.cancel()

@@ -45,9 +45,8 @@ class Node:
         self.agent = Agent(LiveReplayMachine(bundle), sources, pipeline, 0.0)
         self.injector = Injector(self.agent, pipeline, require_permission, lambda: {"3": GPU})
         self.seen: list[tuple[Injection, ...]] = []
-        self.agent.on_verdict = self._on_verdict
 
-    def _on_verdict(self, verdict: Verdict, instant: Instant, changed: bool) -> None:
+    def on_verdict(self, verdict: Verdict, instant: Instant, changed: bool) -> None:
         assert verdict.health == Health.OK
         assert verdict.findings == ()
         self.seen.append(self.injector.active(instant))
@@ -60,7 +59,7 @@ class Node:
 @asynccontextmanager
 async def watching(require_permission: RequirePermission = lambda *_: None) -> AsyncIterator[Node]:
     node = Node(require_permission)
-    running = asyncio.ensure_future(node.agent.run())
+    running = asyncio.ensure_future(node.agent.run(node.on_verdict))
     try:
         await until_async(lambda: node.agent.verdict is not None and not any(node.agent.unread_sources()))
         yield node
