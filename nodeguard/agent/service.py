@@ -178,6 +178,8 @@ class Service:
             complete=complete,
             injections=self._injections(instant),
         )
+        if reported and self._endpoints:
+            self._endpoints.wake()
         if (changed or reported) and self._keeper:
             self._keeper.mark_changed()
 

@@ -125,9 +125,9 @@ class DeliveryQueue:
     """Reports and instructions on their way.
 
     state: of before a restart. spools: whether changes wait for an aggregator; else they are dropped.
-    on_report: called when there is something to send at once. on_instruction: called when an instruction has
-    arrived. latest: the latest report and the time of its verdict; None before the first. stored: ids of
-    instructions that the state file has as done; only these may be acknowledged.
+    on_instruction: called when an instruction has arrived. latest: the latest report and the time of its
+    verdict; None before the first. stored: ids of instructions that the state file has as done; only these
+    may be acknowledged.
     """
 
     def __init__(self, state: DeliveryState | None = None, *, spools: bool = True) -> None:
@@ -138,7 +138,6 @@ class DeliveryQueue:
         self._new = list(self.state.inbox.waiting)
         self.latest: tuple[Report, Instant] | None = None
         self.stored = self.state.inbox.done
-        self.on_report: Callable[[], object] = lambda: None
         self.on_instruction: Callable[[], object] = lambda: None
 
     def offer(self, report: Report, instant: Instant) -> bool:
@@ -156,7 +155,6 @@ class DeliveryQueue:
         entry = encode_entry(replace(report, sequence=number), instant)
         spool = append(self.state.spool, entry, without_passing)
         self.state = replace(self.state, spool=spool, digest=report.digest, sequence=number)
-        self.on_report()
         return True
 
     def number_latest(self, mono: float) -> tuple[Report, Instant] | None:

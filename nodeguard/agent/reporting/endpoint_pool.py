@@ -232,7 +232,6 @@ class EndpointPool:
         self._senders = [sender(transport) for transport in transports]
         self._replicas = [ReplicaPool(name, sender, jitter) for name in names]
         self._fixed: list[EndpointTask] = []
-        queue.on_report = self._wake
 
     def acked_at(self) -> dict[str, float]:
         """Return when each aggregator last acknowledged a message, in seconds since boot, -inf for never."""
@@ -251,6 +250,11 @@ class EndpointPool:
         for replicas in self._replicas:
             replicas.start(now)
 
+    def wake(self) -> None:
+        """Send at once: a report of a change is in the queue."""
+        for task in self._tasks():
+            task.wake.set()
+
     async def end(self, timeout: float) -> None:
         """Send the remaining messages, within a time in seconds."""
         for replicas in self._replicas:
@@ -266,7 +270,3 @@ class EndpointPool:
 
     def _tasks(self) -> list[EndpointTask]:
         return [*self._fixed, *(task for replicas in self._replicas for task in replicas.tasks)]
-
-    def _wake(self) -> None:
-        for task in self._tasks():
-            task.wake.set()

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from nodeguard.agent.reporting.credentials import TokenFile
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue, DeliveryState, Spool
+from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.http1 import DEADLINE, HttpResponse, HttpsTransport, Transport
 from nodeguard.agent.reporting.sender import Sender
 from nodeguard.model.instant import Instant
@@ -54,7 +55,7 @@ class Deadly:
 
 @dataclass
 class Agent:
-    """An agent in virtual time, with real connections. state: as stored."""
+    """An agent in virtual time, with real connections. state: as stored. pool: that sends; None for `turn`."""
 
     path: Path
     addresses: list[str]
@@ -64,6 +65,7 @@ class Agent:
     offered: list[str] = field(default_factory=list)
     carried_out: list[str] = field(default_factory=list)
     state: DeliveryState = field(default_factory=DeliveryState)
+    pool: EndpointPool | None = None
 
     def __post_init__(self) -> None:
         (self.path / "token").write_text("secret")
@@ -102,8 +104,10 @@ class Agent:
         )
         if not self.offered or self.offered[-1] != report.digest:
             self.offered.append(report.digest)
-        self.queue.offer(report, self.now)
+        is_change = self.queue.offer(report, self.now)
         self.write()
+        if is_change and self.pool is not None:
+            self.pool.wake()
 
     async def turn(self) -> float:
         """Let every sender send once, and carry out the instructions. A killed agent is started again."""

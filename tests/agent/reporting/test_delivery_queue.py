@@ -42,14 +42,6 @@ def test_every_change_is_spooled_once() -> None:
     assert digests(queue.state) == [HEALTHY.digest, FAULTY.digest, HEALTHY.digest]
 
 
-def test_only_a_change_wakes_the_sender() -> None:
-    queue, woken = DeliveryQueue(), []
-    queue.on_report = lambda: woken.append(len(queue.state.spool))
-    for report in (HEALTHY, HEALTHY, FAULTY):
-        queue.offer(report, NOW)
-    assert woken == [1, 2]
-
-
 def test_a_report_from_before_a_restart_is_no_change() -> None:
     queue = DeliveryQueue()
     queue.offer(FAULTY, NOW)

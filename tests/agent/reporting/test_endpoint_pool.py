@@ -56,7 +56,8 @@ async def reporting(agent: Agent, service: NameService, port: int) -> AsyncItera
     def connect(ips: ReplicaIps) -> HttpsTransport:
         return HttpsTransport(address.of_replica(ips), token, str(TLS / "ca.pem"))
 
-    pool = EndpointPool([], agent.queue, lambda: 1.0, [NamedEndpoint(address.name, service.resolve, connect)])
+    name = NamedEndpoint(address.name, service.resolve, connect)
+    pool = agent.pool = EndpointPool([], agent.queue, lambda: 1.0, [name])
     pool.start(lambda: agent.now)
     try:
         yield pool

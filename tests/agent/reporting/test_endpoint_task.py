@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("patient_end")
 @asynccontextmanager
 async def sending(agent: Agent) -> AsyncIterator[EndpointPool]:
     """Run the pool of an agent."""
-    pool = EndpointPool(
+    pool = agent.pool = EndpointPool(
         [agent.transport(address) for address in agent.addresses], agent.queue, Random(7).random
     )
     pool.start(lambda: agent.now)
