@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,6 @@ _SPREAD = "1m"
 
 # Settings that are validated later, with an error that names the place where the user set them.
 _SITE_SETTINGS = ("platform", "instance_type")
-
-
-def parse_options(arguments: Sequence[str]) -> AgentOptions:
-    """Return the options of a command line and its options file. Raises UserError if either is invalid."""
-    return agent_options(build_parser().parse_args(arguments))
 
 
 def agent_options(args: Namespace) -> AgentOptions:

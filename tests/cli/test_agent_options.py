@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.cli.agent_options import parse_options
 from nodeguard.model.failure import UserError
+from tests.cli.parsed_options import agent_options
 
 
 def test_the_node_name_comes_from_the_option_the_file_the_environment_or_the_host(
@@ -15,20 +15,20 @@ def test_the_node_name_comes_from_the_option_the_file_the_environment_or_the_hos
     file = tmp_path / "agent.yaml"
     file.write_text("node: file-node\n")
     monkeypatch.setenv("NODE_NAME", "pod")
-    assert parse_options(["--config", str(file), "--node", "option"]).node == "option"
-    assert parse_options(["--config", str(file)]).node == "file-node"
-    assert parse_options([]).node == "pod"
+    assert agent_options(["--config", str(file), "--node", "option"]).node == "option"
+    assert agent_options(["--config", str(file)]).node == "file-node"
+    assert agent_options([]).node == "pod"
     monkeypatch.setenv("NODE_NAME", "")
-    assert parse_options([]).node == os.uname().nodename
+    assert agent_options([]).node == os.uname().nodename
 
 
 def test_the_base_of_runbooks_is_an_address_of_the_file_or_the_option(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text("runbook_url_base: https://docs.example/checks\n")
-    assert parse_options([]).runbook_url_base == ""
-    assert parse_options(["--config", str(file)]).runbook_url_base == "https://docs.example/checks/"
+    assert agent_options([]).runbook_url_base == ""
+    assert agent_options(["--config", str(file)]).runbook_url_base == "https://docs.example/checks/"
     option = ["--config", str(file), "--runbook-url-base", "http://[::1]/wiki?page="]
-    assert parse_options(option).runbook_url_base == "http://[::1]/wiki?page="
+    assert agent_options(option).runbook_url_base == "http://[::1]/wiki?page="
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,6 @@ def test_another_base_of_runbooks_is_refused_with_the_file_and_the_setting(
     file = tmp_path / "agent.yaml"
     file.write_text(f'runbook_url_base: "{base}"\n')
     with pytest.raises(UserError) as caught:
-        parse_options(["--config", str(file)])
+        agent_options(["--config", str(file)])
     assert str(caught.value).startswith(f"{file}: runbook_url_base: ")
     assert error in str(caught.value)

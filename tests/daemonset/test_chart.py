@@ -14,10 +14,9 @@ import yaml
 
 from nodeguard.agent.options import OptionsFile
 from nodeguard.aggregator.policy.policy_file import read_policy
-from nodeguard.cli.agent_options import parse_options
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
 from tests.alerts.rules import alerts, all_rules
+from tests.cli.parsed_options import agent_options, aggregator_options
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.daemonset.helm import CHART, EARLIER, RELEASE, Helm, objects, pick
@@ -260,7 +259,7 @@ def test_the_programs_accept_their_settings(helm: Helm, tmp_path: Path) -> None:
     rendered = helm.template(VALUES["settings"])
     settings = tmp_path / "agent.yaml"
     settings.write_text(pick(rendered, "ConfigMap", AGENT)["data"]["agent.yaml"])
-    options = parse_options(["--config", str(settings), "--node=a"])
+    options = agent_options(["--config", str(settings), "--node=a"])
     assert (options.listen, options.spread, options.log_level) == (("::", 9434), 120.0, "debug")
     for name, text in pick(rendered, "ConfigMap", "nodeguard-policy")["data"].items():
         (tmp_path / name).write_text(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodeguard.aggregator.notifications.settings import read_notifications
-from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
+from tests.cli.parsed_options import aggregator_options
 from tests.daemonset.helm import Helm, pick
 from tests.daemonset.manifests import AGGREGATOR
 from tests.daemonset.test_chart import VALUES, pod_container, workloads

@@ -14,10 +14,9 @@ from nodeguard import __version__
 from nodeguard.agent.reporting.endpoint import parse_address
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.policy.policy_file import read_policy
-from nodeguard.cli.agent_options import parse_options
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
 from nodeguard.kube.text_store import CA_BUNDLE_KEY, CONFIG_MAP_NAME
+from tests.cli.parsed_options import agent_options, aggregator_options
 from tests.daemonset.manifests import AGENT, AGGREGATOR, DAEMONSET, NAMESPACE, document, documents, listed
 from tests.daemonset.pods import Mounts, container, pod
 
@@ -89,10 +88,10 @@ def test_the_agent_accepts_its_command_line_and_settings(tmp_path: Path, environ
     environment.update(variables("DaemonSet", AGENT))
     command, *words = made["args"]
     assert command == "agent"
-    options = parse_options([str(file) if word == "/etc/nodeguard/agent.yaml" else word for word in words])
+    options = agent_options([str(file) if word == "/etc/nodeguard/agent.yaml" else word for word in words])
     assert environment.read >= set(variables("DaemonSet", AGENT))
     assert (options.node, options.root) == ("spec.nodeName", "/host")
-    assert options.listen[1] == ports("DaemonSet", AGENT)["metrics"] == parse_options([]).listen[1]
+    assert options.listen[1] == ports("DaemonSet", AGENT)["metrics"] == agent_options([]).listen[1]
     for path in (options.state, options.socket):
         assert writable("DaemonSet", AGENT, path)
     assert options.aggregator is not None

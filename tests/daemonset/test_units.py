@@ -15,8 +15,7 @@ from nodeguard.agent import control
 from nodeguard.agent.options import read_options_file
 from nodeguard.aggregator.api import requests as asking
 from nodeguard.aggregator.policy.policy_file import read_policy
-from nodeguard.cli import agent_options
-from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
+from tests.cli.parsed_options import agent_options, aggregator_options
 from tests.daemonset.manifests import document
 from tests.daemonset.units import BINARY, ETC, UNITS, arguments, path, settings, shipped, value, writable
 
@@ -139,11 +138,11 @@ def test_the_documentation_installs_every_shipped_file() -> None:
 def test_the_agent_accepts_its_command_line() -> None:
     command, *words = arguments(AGENT)
     assert command == "agent"
-    options = agent_options.parse_options([str(shipped().get(word, word)) for word in words])
+    options = agent_options([str(shipped().get(word, word)) for word in words])
     assert options.config == str(shipped()["/etc/nodeguard/agent.yaml"])
     assert options.state in writable(AGENT)
     assert options.aggregator is None
-    assert (options.listen, options.socket) == (agent_options.parse_options([]).listen, control.PATH)
+    assert (options.listen, options.socket) == (agent_options([]).listen, control.PATH)
 
 
 def test_the_aggregator_accepts_its_command_line() -> None:

@@ -12,11 +12,10 @@ from typing import NoReturn
 import pytest
 import yaml
 
-from nodeguard.cli import agent_options
-from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
 from nodeguard.cli.main import main
 from nodeguard.cli.usage import ArgumentParser
 from tests.alerts.rules import alerts
+from tests.cli.parsed_options import agent_options, aggregator_options
 from tests.daemonset.helm import CHART
 from tests.daemonset.manifests import DAEMONSET, NAMESPACE, documents
 from tests.daemonset.pods import pod
@@ -239,7 +238,7 @@ def test_the_options_of_the_services_fit_together(command: Command) -> None:
     files = shipped()
     _, service, *words = command.words
     if service == "agent":
-        assert agent_options.parse_options([str(files.get(word, word)) for word in words])
+        assert agent_options([str(files.get(word, word)) for word in words])
     else:
         assert aggregator_options(words)
 

@@ -9,10 +9,9 @@ import yaml
 
 from nodeguard.agent import control
 from nodeguard.aggregator.api import requests as asking
-from nodeguard.cli import agent_options
 from nodeguard.cli.commands.aggregator import PAGE
-from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
 from nodeguard.sources.observations import ObservationsSource
+from tests.cli.parsed_options import agent_options, aggregator_options
 from tests.daemonset.helm import CHART
 from tests.daemonset.manifests import AGENT, AGGREGATOR
 from tests.daemonset.pods import container
@@ -86,7 +85,7 @@ def test_a_unit_is_shipped() -> None:
 
 
 def test_a_port_is_a_default() -> None:
-    agent, aggregator = agent_options.parse_options([]), aggregator_options([])
+    agent, aggregator = agent_options([]), aggregator_options([])
     page = aggregator_options(["--page", PAGE]).page
     assert page is not None
     defaults = {str(listen[1]) for listen in (agent.listen, aggregator.listen, aggregator.metrics, page)}

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
@@ -72,11 +71,6 @@ async def _run(options: AggregatorOptions) -> int:
         if not failed:
             logger.info("aggregator stopped")
         return UNKNOWN if failed else OK
-
-
-def parse_options(arguments: Sequence[str]) -> AggregatorOptions:
-    """Return the options of a command line and of the pod's environment. Raises UsageError."""
-    return aggregator_options(build_parser().parse_args(arguments))
 
 
 def aggregator_options(parsed: Namespace) -> AggregatorOptions:

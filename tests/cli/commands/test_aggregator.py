@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.cli.commands.aggregator import parse_options
 from nodeguard.cli.usage import UsageError
+from tests.cli.parsed_options import aggregator_options
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,11 @@ from nodeguard.cli.usage import UsageError
 )
 def test_a_wrong_combination_is_refused(words: str, error: str) -> None:
     with pytest.raises(UsageError, match=error):
-        parse_options(words.split())
+        aggregator_options(words.split())
 
 
 def test_a_certificate_of_another_issuer_is_accepted() -> None:
-    options = parse_options(["--certificate=a", "--key=b", "--publish-ca=c"])
+    options = aggregator_options(["--certificate=a", "--key=b", "--publish-ca=c"])
     assert (options.certificate, options.key, options.publish_ca) == ("a", "b", "c")
 
 
@@ -39,11 +39,11 @@ def test_a_certificate_of_another_issuer_is_accepted() -> None:
     ],
 )
 def test_the_page_listens_on_this_machine(value: str, page: object) -> None:
-    assert parse_options(["--page", value]).page == page
+    assert aggregator_options(["--page", value]).page == page
 
 
 def test_without_the_option_there_is_no_page() -> None:
-    assert parse_options([]).page is None
+    assert aggregator_options([]).page is None
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,6 @@ def test_a_page_for_the_network_is_refused_with_the_remedy(
     value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        parse_options(["--page", value])
+        aggregator_options(["--page", value])
     assert caught.value.code == 3
     assert "the page has no login: use 127.0.0.1:9436 with kubectl port-forward" in capsys.readouterr().err
