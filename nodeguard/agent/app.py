@@ -24,7 +24,7 @@ from nodeguard.agent.options import AgentOptions, ReportingOptions
 from nodeguard.agent.process import log_loop_error
 from nodeguard.agent.reporting.credentials import CertificateFiles, TlsFileError, TokenFile, tls_context
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
-from nodeguard.agent.reporting.endpoint import Address, AddressError, parse_address, resolve
+from nodeguard.agent.reporting.endpoint import Address, parse_address, resolve
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool, NamedEndpoint
 from nodeguard.agent.reporting.http1 import HttpsTransport
 from nodeguard.agent.reporting.reporter import Executor, Reporter, node_facts
@@ -201,7 +201,7 @@ async def _serve_control(
 def endpoint_pool(config: str, aggregator: ReportingOptions, queue: DeliveryQueue) -> EndpointPool:
     """Return the senders to every aggregator. config: the file that names them.
 
-    Raises UserError if an address is invalid, or the CA file cannot be used.
+    Raises UserError if the CA file cannot be used.
     """
     ca_file = aggregator.ca_file or None
     certificate = None
@@ -210,11 +210,9 @@ def endpoint_pool(config: str, aggregator: ReportingOptions, queue: DeliveryQueu
     try:
         if ca_file is not None:
             tls_context(ca_file)
-        addresses = [parse_address(address) for address in aggregator.addresses]
-    except AddressError as error:
-        raise UserError(f"{config}: aggregator.addresses: {error}") from None
     except TlsFileError as error:
         raise UserError(f"{config}: aggregator.ca_file: {error}") from None
+    addresses = [parse_address(address) for address in aggregator.addresses]
 
     def transport(address: Address) -> HttpsTransport:
         token = TokenFile(aggregator.token_file) if aggregator.token_file else None

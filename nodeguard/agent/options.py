@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from nodeguard.agent.reporting.endpoint import ADDRESS_REMEDY, AddressError, parse_address
 from nodeguard.config.yaml_document import YamlDocument, read_yaml
 
 # Without NUL, which no file name can contain.
@@ -22,7 +23,7 @@ class ReportingOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """Which aggregators get reports, and how this node authenticates.
 
     It uses the token in a file or, without Kubernetes, a certificate and its key in files; neither if every
-    address is plain http. ca_file: the CAs to trust instead of those of the system.
+    address is plain http. addresses: valid ones. ca_file: the CAs to trust instead of those of the system.
     """
 
     addresses: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=4)]
@@ -90,8 +91,18 @@ def read_options_file(path: str) -> OptionsFile:
     """Return the settings in a file. Raises ConfigError with file, line, field and remedy."""
     located, settings = read_yaml(Path(path), OptionsFile, hidden=("aggregator",))
     if (aggregator := settings.aggregator) is not None:
+        _check_addresses(located, aggregator)
         _check_authentication(located, aggregator)
     return settings
+
+
+def _check_addresses(located: YamlDocument, aggregator: ReportingOptions) -> None:
+    """Raise ConfigError for the first invalid address."""
+    for index, address in enumerate(aggregator.addresses):
+        try:
+            parse_address(address)
+        except AddressError as error:
+            raise located.error(("aggregator", "addresses", index), str(error), ADDRESS_REMEDY) from None
 
 
 def _check_authentication(located: YamlDocument, aggregator: ReportingOptions) -> None:

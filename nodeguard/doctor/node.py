@@ -22,7 +22,6 @@ from nodeguard.agent.reporting.credentials import (
 )
 from nodeguard.agent.reporting.endpoint import (
     Address,
-    AddressError,
     ReplicaIps,
     parse_address,
     resolve,
@@ -193,11 +192,7 @@ def check_aggregators(options: ReportingOptions) -> Iterator[Diagnostic]:
     if options.certificate_file:
         files = CertificateFiles(options.certificate_file, options.key_file)
     for text in options.addresses:
-        try:
-            address = parse_address(text)
-        except AddressError as error:
-            yield failed("aggregator", str(error), "correct aggregator.addresses in the agent's settings")
-            continue
+        address = parse_address(text)
         name = f"aggregator {address.name}"
         try:
             context = tls_context(options.ca_file or None, files) if address.tls else None

@@ -16,14 +16,14 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 MAX_REPLICAS = 4
 
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
-_REMEDY = "write it as https://host:port/path"
+ADDRESS_REMEDY = "write it as https://host:port/path"
 
 # The IP addresses of one replica, tried in turn: one, or one of each family.
 ReplicaIps = tuple[str, ...]
 
 
 class AddressError(Exception):
-    """An invalid address; the message has the reason and the remedy, and no secret of the address."""
+    """An invalid address; the message has the reason, and no secret of the address."""
 
 
 class Address(Struct, frozen=True):
@@ -55,15 +55,18 @@ def parse_address(address: str) -> Address:
         parts = urlsplit(address)
         port = parts.port
     except ValueError:
-        raise AddressError(f"the aggregator's address is invalid: {_REMEDY}") from None
+        raise AddressError("is no address") from None
     if parts.username is not None or parts.query or parts.fragment:
-        raise AddressError(f"the aggregator's address must not have a user, query or fragment: {_REMEDY}")
-    if parts.scheme not in {"https", "http"} or not parts.hostname:
-        raise AddressError(f"the aggregator's address names no host to reach by https: {_REMEDY}")
+        raise AddressError("must not have a user, query or fragment")
+    if not parts.hostname:
+        raise AddressError("has no host")
+    if parts.scheme not in {"https", "http"}:
+        scheme = f"the scheme '{parts.scheme}'" if parts.scheme else "no scheme"
+        raise AddressError(f"has {scheme} before the host {parts.hostname}, where https is expected")
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise AddressError(f"the aggregator's address would show the token to the network: {_REMEDY}")
+        raise AddressError(f"would show the token to the network: only https may be used to {parts.hostname}")
     if not (address.isascii() and address.isprintable()) or " " in address:
-        raise AddressError(f"the aggregator's address has characters that HTTP does not allow: {_REMEDY}")
+        raise AddressError("has characters that HTTP does not allow")
     tls = parts.scheme == "https"
     name = f"{parts.scheme}://{parts.netloc}"
     return Address(name, tls, parts.hostname, port or (443 if tls else 80), parts.path or "/")

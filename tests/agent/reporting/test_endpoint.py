@@ -37,8 +37,8 @@ def test_an_address_is_parsed(address: str, result: Address) -> None:
     ["", "aggregator:443", "http://aggregator/", "ftp://x/", "https://", "https://user:secret@x/", "https://x:99999/",
      "https://x/?token=secret", "https://x/#secret", "https://x/a b", "https://[::1", "https://x/é", "https://x/\r\nA: b"],
 )  # fmt: skip
-def test_an_invalid_address_is_refused_with_a_remedy(address: str) -> None:
-    with pytest.raises(AddressError, match="write it as https://host:port/path") as result:
+def test_an_invalid_address_is_refused_without_its_secrets(address: str) -> None:
+    with pytest.raises(AddressError) as result:
         parse_address(address)
     assert "secret" not in str(result.value)
 
