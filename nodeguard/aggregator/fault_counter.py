@@ -184,7 +184,7 @@ class FaultCounter:
         self._nodes = max(0, agents.expected - len(agents.stale))
         self._gpus = sum(node.gpus for node in state.nodes.values())
         self._shares.clear()
-        for uid in state.marked_nodes():
+        for uid in state.marks.marked_nodes():
             node = state.nodes.get(uid)
             for active, gpus in gpu_shares(self._marks(planner, node, faults), node.gpus) if node else ():
                 self._shares[active.labels, active.mark.kind.gang_only] += gpus

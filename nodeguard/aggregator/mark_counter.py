@@ -112,7 +112,7 @@ class MarkCounter:
         """Return why a mark disappeared that no plan has released."""
         if key.uid not in planner.state.nodes:
             return "node-deleted"
-        marks = planner.state.observed_marks(key.uid)
+        marks = planner.state.marks.observed(key.uid).records
         if key.mark == Mark.DOMAIN_DEGRADED:
             return "replaced" if marks.node.degraded else "recovered"
         is_replaced = any(
@@ -124,8 +124,8 @@ class MarkCounter:
 def _observed_marks(planner: Planner) -> set[_MarkKey]:
     """Return the marks that are observed on Nodes and devices."""
     marks = set()
-    for uid in planner.state.marked_nodes():
-        observed = planner.state.observed_marks(uid)
+    for uid in planner.state.marks.marked_nodes():
+        observed = planner.state.marks.observed(uid).records
         marks |= {
             _MarkKey(uid, device, cause.check, cause.target, cause.mark, cause.injected)
             for device in observed.carriers

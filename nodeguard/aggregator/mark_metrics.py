@@ -25,7 +25,7 @@ def mark_families(planner: Planner, counter: MarkCounter) -> Iterator[Metric]:
     """Yield the metrics of marks."""
     yield from _marked(planner)
     state = planner.state
-    devices = sum(len(state.observed_marks(uid).devices) for uid in state.marked_nodes())
+    devices = sum(len(state.marks.observed(uid).records.devices) for uid in state.marks.marked_nodes())
     yield gauge("marked_devices", "Marked devices.", devices)
     apart = f"those of injected faults have the label {INJECTED}"
     about = f"Marks that appeared on Nodes and devices; {apart}."
@@ -42,7 +42,7 @@ def mark_families(planner: Planner, counter: MarkCounter) -> Iterator[Metric]:
 def _marked(planner: Planner) -> Iterator[Metric]:
     by_node = {
         planner.state.nodes[uid].name: marks
-        for uid in planner.state.marked_nodes()
+        for uid in planner.state.marks.marked_nodes()
         if uid in planner.state.nodes and (marks := _marks(planner, uid))
     }
     counts = Counter(mark for marks in by_node.values() for mark in marks)

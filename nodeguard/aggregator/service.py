@@ -233,7 +233,7 @@ def withdraw_writes(planner: Planner, executor: MarkExecutor) -> None:
 
     One that has begun may still succeed; a policy that pauses does not wait for it.
     """
-    pending, is_paused = planner.state.pending_nodes(), planner.policy.pause
+    pending, is_paused = planner.state.marks.pending_nodes(), planner.policy.pause
     withdrawn = [uid for uid in pending if is_paused or not executor.is_in_flight(uid)]
     for uid in withdrawn:
         planner.state.record_failed(uid)

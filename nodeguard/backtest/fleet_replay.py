@@ -135,7 +135,7 @@ class FleetReplay:
 
     def _has_marks(self, uid: str) -> bool:
         """Return whether a node has marks or mark requests."""
-        return uid in self._planner.tracker.decisions or self._planner.state.marks(uid) != NodeMarks()
+        return uid in self._planner.tracker.decisions or self._planner.state.marks.latest(uid) != NodeMarks()
 
     def _plan(self, at: float) -> None:
         """Plan, and apply the plan, until a plan releases no mark."""
@@ -165,7 +165,7 @@ class FleetReplay:
 
     def _carry_out(self, decision: NodeDecision) -> None:
         state, uid = self._planner.state, decision.node
-        before, writes, node = state.observation(uid), state.policy.marks, state.nodes[uid]
+        before, writes, node = state.marks.observed(uid), state.policy.marks, state.nodes[uid]
         state.update_observed(
             uid, advised_marks(decision, before, writes, out_by_operator=node.out_by_operator)
         )

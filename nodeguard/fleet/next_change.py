@@ -40,11 +40,11 @@ def changes_each_second(planner: Planner) -> bool:
     """
     state = planner.state
     return bool(
-        state.pending_nodes()
+        state.marks.pending_nodes()
         or planner.unobserved_writes
         or planner.releases.deferred
         or planner.domain_marks.decisions
-        or any(state.marks(uid).node.degraded for uid in state.marked_nodes())
+        or any(state.marks.latest(uid).node.degraded for uid in state.marks.marked_nodes())
     )
 
 
@@ -57,7 +57,7 @@ def _grace_ends(planner: Planner, now: Instant) -> Iterator[float]:
 
 def _soak_ends(planner: Planner) -> Iterator[float]:
     # Only the nodes that are marked now: they are few, and any node may have been marked before.
-    for uid in planner.state.marked_nodes():
+    for uid in planner.state.marks.marked_nodes():
         for proof in planner.releases.proofs.get(uid, {}).values():
             yield proof.until
 
@@ -89,8 +89,8 @@ def _dry_run_ends(planner: Planner, now: Instant) -> Iterator[float]:
 
 def _past_charge_ends(planner: Planner, now: Instant) -> Iterator[float]:
     """Yield when each past charge does not lengthen a soak period any more."""
-    for uid in planner.state.marked_nodes():
-        for charge in planner.state.marks(uid).node.past_charges:
+    for uid in planner.state.marks.marked_nodes():
+        for charge in planner.state.marks.latest(uid).node.past_charges:
             yield from _age_ends(planner, charge.ended, planner.policy.soak.forget, now)
 
 

@@ -60,11 +60,11 @@ def plan_nodes(
     """
     nodes = PlannedNodes()
     for uid, planned_marks in planned.items():
-        placement, current = state.placements.get(uid), state.marks(uid)
+        placement, current = state.placements.get(uid), state.marks.latest(uid)
         if placement is None or placement.hold:
             continue
-        has_devices = bool(current.devices or state.observed_marks(uid).devices)
-        if planned_marks == current and state.is_pending(uid):
+        has_devices = bool(current.devices or state.marks.observed(uid).records.devices)
+        if planned_marks == current and state.marks.is_pending(uid):
             if not has_devices:
                 nodes.settled.add(uid)
             continue
@@ -81,7 +81,7 @@ def shows_decision(state: FleetState, decision: NodeDecision, writes: MarkWrites
     """Return whether a node has exactly the records and marks of a decision, as observed: where nothing else
     than the executor changes them.
     """
-    observed = state.observation(decision.node)
+    observed = state.marks.observed(decision.node)
     kinds = decision.record.marks if writes.taint else frozenset()
     return (observed.records, observed.present) == (decision.records, kinds)
 

@@ -204,7 +204,7 @@ class Planner:
         self._update_stale(now)
         self.tracker.forget(now)
         self.component_faults.tick(now)
-        self._failed_writes.tick(self.state.pending_nodes(), now.mono)
+        self._failed_writes.tick(self.state.marks.pending_nodes(), now.mono)
 
     def plan(self, now: Instant, limit: int | None = None) -> Plan:
         """Return the plan for now. It stays the same until it is issued or its effect is observed.
@@ -216,8 +216,8 @@ class Planner:
         self.state.follow_clock(now)
         # An agent that was stale at the latest tick may have reported the fault that this plan decides.
         self._update_stale(now)
-        marked, released = self.state.marked_nodes(), list[tuple[str, ReleasedMark]]()
-        before = {uid: self.state.marks(uid) for uid in marked}
+        marked, released = self.state.marks.marked_nodes(), list[tuple[str, ReleasedMark]]()
+        before = {uid: self.state.marks.latest(uid) for uid in marked}
         self._restored.restore(before, now)
         if self.diagnosis.evaluate(now.mono):
             self._invalidate_diagnosis()
@@ -258,7 +258,7 @@ class Planner:
         changed = {
             uid: node_marks
             for uid, node_marks in marks.items()
-            if uid not in settled or node_marks is not self.state.marks(uid)
+            if uid not in settled or node_marks is not self.state.marks.latest(uid)
         }
         nodes = plan_nodes(self.state, changed, self._facts, self._carries)
         # A mark with a proof, or a deferred one, is released after some time, without another change.
@@ -288,7 +288,7 @@ class Planner:
         """Record that the write for a node succeeded. record: of the decision."""
         self.state.touch_fleet()
         self._failed_writes.forget(uid)
-        self.state.record_written(uid, record)
+        self.state.marks.record_written(uid, record)
 
     def record_failed(self, uid: str) -> None:
         """Record that the write for a node failed."""
@@ -345,7 +345,7 @@ class Planner:
 
     def _stays_settled(self, uid: str, now: Instant) -> bool:
         """Return whether time changes nothing of a settled node: it has no past charge to forget."""
-        marks, forget, age = self.state.marks(uid), self.policy.soak.forget, self.state.clock.age
+        marks, forget, age = self.state.marks.latest(uid), self.policy.soak.forget, self.state.clock.age
         return marks.is_marked or any(age(past.ended, now) < forget for past in marks.node.past_charges)
 
     def _forbids(self, request: MarkRequest, now: Instant) -> Restraint | None:
@@ -357,7 +357,7 @@ class Planner:
 
     def decision(self, uid: str) -> NodeDecision:
         """Return the decision about a node that is carried out, or being carried out, now."""
-        marks = self.state.marks(uid)
+        marks = self.state.marks.latest(uid)
         return NodeDecision(uid, self.state.nodes[uid].name, marks, self._facts(uid, marks.node))
 
     def _facts(self, uid: str, record: MarkRecord) -> HealthFacts:

@@ -35,7 +35,7 @@ def work_state(planner: Planner, placement: NodePlacement) -> WorkState:
     uid, state = placement.uid, planner.state
     if placement.cordoned_by_user:
         return WorkState.CORDONED
-    if state.observation(uid).is_out:
+    if state.marks.observed(uid).is_out:
         return WorkState.MARKED
     if not placement.ready:
         return WorkState.NOT_READY

@@ -107,7 +107,7 @@ def describe_node(
     placement, report = state.placements.get(uid), planner.reports.get(uid)
     if not uid:
         return None
-    decisions, marks = planner.tracker.decisions.get(uid, ()), state.marks(uid)
+    decisions, marks = planner.tracker.decisions.get(uid, ()), state.marks.latest(uid)
     inventory = report.inventory if report else Inventory()
     last, stale = planner.last_reports.get(uid), planner.state.stale_agents(now).stale
     health, reported = known_health(planner, uid, stale), reported_health(report)
@@ -133,7 +133,7 @@ def describe_node(
         pool=placement.pool if placement else "",
         domains=tuple(domain.removeprefix(DOMAIN) for domain in placement.domains) if placement else (),
         cordoned_by_user=placement.cordoned_by_user if placement else False,
-        cordoned=state.observation(uid).is_out,
+        cordoned=state.marks.observed(uid).is_out,
         hold=placement.hold if placement else "",
         maintenance=placement.maintenance if placement else "",
         marks=marks_of_node(planner, uid, now),
@@ -153,7 +153,7 @@ def describe_node(
         )
         if report
         else (),
-        unknown_taints=state.observation(uid).foreign if placement else (),
+        unknown_taints=state.marks.observed(uid).foreign if placement else (),
         incidents=(
             *list_incidents(planner, service, now, frozenset(IncidentState), name).incidents,
             *(summarize_incident(planner, item, service, now) for item in planner.parent_incidents(uid, now)),
@@ -183,7 +183,7 @@ def placements(planner: Planner, of: str = "", selector: LabelSelector = EVERY_N
 
 def list_nodes(planner: Planner, now: Instant, selector: LabelSelector = EVERY_NODE) -> NodeList:
     """Return the nodes of the fleet that a selector selects, by name."""
-    marked, stale = frozenset(planner.state.marked_nodes()), planner.state.stale_agents(now).stale
+    marked, stale = frozenset(planner.state.marks.marked_nodes()), planner.state.stale_agents(now).stale
     summaries = (
         _summary(
             planner, placement, stale, now, _marks(planner, placement.uid) if placement.uid in marked else ()
@@ -230,7 +230,7 @@ def _injected_checks(planner: Planner, uid: str, report: LatestReport | None) ->
     """Return the checks with an injected fault, or with the mark of one that is over."""
     reported = report.faults() if report is not None else ()
     active = [fault.finding.check for fault in reported if fault.injected]
-    marked = [cause.check for _, cause in planner.state.marks(uid).causes() if cause.injected]
+    marked = [cause.check for _, cause in planner.state.marks.latest(uid).causes() if cause.injected]
     return dict.fromkeys((*active, *marked))
 
 
@@ -331,7 +331,7 @@ def _budgets(planner: Planner, uid: str) -> Iterator[BudgetView]:
         return
     for budget in usage.rows_of_node(placement):
         yield BudgetView(*budget)
-    marks = planner.state.marks(uid)
+    marks = planner.state.marks.latest(uid)
     charges = [charge for place in marks.carriers if (charge := marks.record_of(place).charge) is not None]
     names = {f"check/{charge.check}" for charge in charges}
     names |= {mark.kind.budget for mark in marks.node.marks} - set(placement.budgets)

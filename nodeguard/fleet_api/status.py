@@ -234,7 +234,7 @@ def _nodes(planner: Planner, stale_agents: StaleAgents) -> NodeCounts:
 def _marked(planner: Planner) -> dict[str, MarkedCounts]:
     nodes: Counter[Mark] = Counter()
     devices: Counter[Mark] = Counter()
-    for uid in planner.state.marked_nodes():
+    for uid in planner.state.marks.marked_nodes():
         marks = planner.state.marks_in_effect(uid)
         nodes.update([mark] if (mark := worst(marks.node.marks)) else [])
         devices.update(mark for record in marks.devices.values() if (mark := worst(record.marks)))

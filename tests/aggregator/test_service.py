@@ -259,11 +259,11 @@ async def test_requested_removals_replace_the_marks_of_a_plan_until_none_is_left
     scene.handler(CALLER, report(fatal=True))
     await scene.turn(1.0)
     [uid] = scene.planner.state.nodes
-    assert scene.planner.state.observation(uid).present
+    assert scene.planner.state.marks.observed(uid).present
     scene.inputs.fleet_decided("paused by ann", "ann")
     await scene.turn(1.0)
     assert scene.backend.plans[-1].decisions == ()
-    assert not scene.planner.state.observation(uid).present
+    assert not scene.planner.state.marks.observed(uid).present
     assert removed == []
     await scene.turn(1.0)
     assert (removed, scene.inputs.removal_requested_by) == (["ann"], "")
@@ -279,12 +279,12 @@ async def test_a_changed_policy_withdraws_the_writes_that_have_not_begun(
         scene.backend.node_reported(caller, report())
         scene.handler(caller, report(fatal=True))
     PlanLoop(scene.planner).step(scene.now)
-    assert scene.planner.state.pending_nodes() == ("n0", "n1")
+    assert scene.planner.state.marks.pending_nodes() == ("n0", "n1")
     withdrawn: list[str] = []
     monkeypatch.setattr(scene.backend, "withdraw", withdrawn.extend)
     monkeypatch.setattr(scene.backend, "is_in_flight", lambda uid: uid == "n0")
     withdraw_writes(scene.planner, scene.backend)
-    assert (withdrawn, scene.planner.state.pending_nodes()) == (["n1"], ("n0",))
+    assert (withdrawn, scene.planner.state.marks.pending_nodes()) == (["n1"], ("n0",))
     scene.planner.set_policy(replace(AT_ONCE, pause=True))
     withdraw_writes(scene.planner, scene.backend)
-    assert (withdrawn, scene.planner.state.pending_nodes()) == (["n1", "n0"], ())
+    assert (withdrawn, scene.planner.state.marks.pending_nodes()) == (["n1", "n0"], ())

@@ -78,7 +78,7 @@ class MarkLog(Observer):
 
 def carried_out(planner: Planner, decision: NodeDecision) -> ObservedMarks:
     """Return the marks of a node once a decision is carried out."""
-    before = planner.state.observation(decision.node)
+    before = planner.state.marks.observed(decision.node)
     return advised_marks(decision, before, planner.policy.marks, out_by_operator=False)
 
 

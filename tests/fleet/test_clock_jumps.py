@@ -66,11 +66,11 @@ def test_a_past_mark_is_forgotten_after_the_reset_time_that_has_passed(seconds: 
         made.carry_out()
         made.after(61.0)
     jump(made, seconds)
-    past_charges = [made.planner.state.marks("uid-0").node.past_charges]
+    past_charges = [made.planner.state.marks.latest("uid-0").node.past_charges]
     for wait_seconds in (DAY - HOUR, 2 * HOUR):
         made.after(wait_seconds)
         made.carry_out()
-        past_charges.append(made.planner.state.marks("uid-0").node.past_charges)
+        past_charges.append(made.planner.state.marks.latest("uid-0").node.past_charges)
     assert list(map(len, past_charges)) == [1, 1, 0]
 
 

@@ -49,10 +49,10 @@ def from_inputs(fleet: Fleet) -> ClusterPlanner:
     for uid, report in fleet.reports.items():
         new.record_report(uid, report, fleet.received[uid])
     new.state.liveness.last_reports.update(old.state.liveness.last_reports)
-    for uid in old.state.pending_nodes():
-        new.state.record_issued(uid, old.state.marks(uid))
-    new.state._marks._written = set(old.state._marks._written)
-    new.state._marks._removed = dict(old.state._marks._removed)
+    for uid in old.state.marks.pending_nodes():
+        new.state.record_issued(uid, old.state.marks.latest(uid))
+    new.state.marks._written = set(old.state.marks._written)
+    new.state.marks._removed = dict(old.state.marks._removed)
     new.cluster._issued_rules = copy.deepcopy(old.cluster._issued_rules)
     new.releases.proofs.update(copy.deepcopy(old.releases.proofs))
     new.paused = old.paused

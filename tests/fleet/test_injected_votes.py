@@ -119,7 +119,9 @@ class Histories:
         offenders = self.plain.planner.component_faults.repeat_offenders(self.plain.now)
         self.offenders |= {offender.part for offender in offenders}
         causes = (
-            item for uid in self.rehearsed.nodes for item in self.rehearsed.planner.state.marks(uid).causes()
+            item
+            for uid in self.rehearsed.nodes
+            for item in self.rehearsed.planner.state.marks.latest(uid).causes()
         )
         self.injected_marks = max(self.injected_marks, sum(cause.injected for _, cause in causes))
         assert diagnosed(self.rehearsed) == diagnosed(self.plain)
@@ -156,7 +158,7 @@ def diagnosed(fleet: Fleet) -> tuple[object, ...]:
         planner.component_faults.repeat_offenders(fleet.now),
         planner.job_nodes(fleet.now),
         {uid: report.findings for uid, report in planner.reports.items()},
-        {uid: planner.state.marks(uid).node.degraded for uid in fleet.nodes},
+        {uid: planner.state.marks.latest(uid).node.degraded for uid in fleet.nodes},
     )
 
 
@@ -165,7 +167,7 @@ def real_causes(fleet: Fleet) -> dict[str, list[tuple[str, str, float]]]:
     return {
         uid: sorted(
             (cause.check, cause.target, cause.since)
-            for _, cause in fleet.planner.state.marks(uid).causes()
+            for _, cause in fleet.planner.state.marks.latest(uid).causes()
             if not cause.injected
         )
         for uid in fleet.nodes

@@ -93,10 +93,10 @@ def test_a_plan_changes_when_a_past_charge_is_forgotten() -> None:
     made.carry_out()
     made.report(0)
     made.carry_out()
-    assert made.planner.state.marks("uid-0").node.past_charges
+    assert made.planner.state.marks.latest("uid-0").node.past_charges
     made.after(seconds(made))
     made.carry_out()
-    assert not made.planner.state.marks("uid-0").node.past_charges
+    assert not made.planner.state.marks.latest("uid-0").node.past_charges
 
 
 def test_a_plan_changes_when_a_grant_of_the_dry_run_ends() -> None:

@@ -24,7 +24,7 @@ def test_a_step_issues_its_plan_once() -> None:
     first, second = loop.step(made.now), loop.step(made.now)
     assert [decision.node for decision in first.plan.decisions] == ["uid-0"]
     assert second.plan.decisions == ()
-    assert made.planner.state.is_pending("uid-0")
+    assert made.planner.state.marks.is_pending("uid-0")
 
 
 def test_a_plan_that_is_not_issued_stays_the_same() -> None:
@@ -34,7 +34,7 @@ def test_a_plan_that_is_not_issued_stays_the_same() -> None:
     first, second = loop.step(made.now, is_issued=False), loop.step(made.now, is_issued=False)
     assert [decision.node for decision in first.plan.decisions] == ["uid-0"]
     assert first.plan.decisions == second.plan.decisions
-    assert not made.planner.state.is_pending("uid-0")
+    assert not made.planner.state.marks.is_pending("uid-0")
 
 
 def test_the_rest_of_a_limited_plan_is_due_at_once() -> None:

@@ -318,7 +318,7 @@ class World:
         self.options ^= {step.value}
         self.policy = policy_of(self.options)
         self.planner.set_policy(self.policy)
-        for uid in self.planner.state.pending_nodes():
+        for uid in self.planner.state.marks.pending_nodes():
             self.planner.state.record_failed(uid)
         self.flying.clear()
 

@@ -261,7 +261,7 @@ class _Handlers:
         state = self._context.planner.state
         if not wanted.nodes:
             nodes = state.nodes.items()
-            foreign = sorted(node.name for uid, node in nodes if state.observation(uid).foreign)
+            foreign = sorted(node.name for uid, node in nodes if state.marks.observed(uid).foreign)
             message = await actions.unmark(wanted.by)
             return _answer(ActionResult(message + foreign_taints_note(foreign)))
         names = tuple(dict.fromkeys(wanted.nodes))
@@ -269,7 +269,7 @@ class _Handlers:
         for name, node in zip(names, named, strict=True):
             if node is None:
                 raise _RefusedError(404, f"there is no node '{name}': nothing was changed")
-        foreign = [node.name for node in named if node is not None and state.observation(node.key).foreign]
+        foreign = [node.name for node in named if node is not None and state.marks.observed(node.key).foreign]
         message = await actions.unmark_nodes(names, wanted.reason, wanted.by)
         return _answer(ActionResult(message + foreign_taints_note(foreign)))
 

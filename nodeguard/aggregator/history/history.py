@@ -149,8 +149,8 @@ class History:
     def _record_marks(self, at: float) -> None:
         """Record the marks of nodes and devices that are new, have changed or are gone."""
         state = self._planner.state
-        for uid in self._marks.keys() | state.marked_nodes():
-            before, marks = self._marks.get(uid, _NO_MARKS), state.observed_marks(uid)
+        for uid in self._marks.keys() | state.marks.marked_nodes():
+            before, marks = self._marks.get(uid, _NO_MARKS), state.marks.observed(uid).records
             node = self._nodes.get(uid)
             if marks is before or marks == before or node is None:
                 continue

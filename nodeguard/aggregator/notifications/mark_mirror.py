@@ -49,7 +49,7 @@ class MarkMirror:
                     executor.begin(epoch)
         if epoch is None:
             return
-        marked, nodes = planner.state.marked_nodes(), planner.state.nodes
+        marked, nodes = planner.state.marks.marked_nodes(), planner.state.nodes
         # First what ends: a new node may have the name of a deleted one, and the later request wins.
         ended = {
             uid: before
@@ -61,12 +61,12 @@ class MarkMirror:
             del self._mirrored[uid]
             self._owners.accepted.pop(uid, None)
         for uid in marked:
-            marks, before = planner.state.marks(uid), self._mirrored.get(uid)
+            marks, before = planner.state.marks.latest(uid), self._mirrored.get(uid)
             owner = nodes[uid].owner
             if before is not None and marks is before.marks:
                 continue
             # The record of a mark is stored first: a receiver never has a mark that no successor knows.
-            if owner and adds_mark(planner.state.observed_marks(uid).node, marks.node):
+            if owner and adds_mark(planner.state.marks.observed(uid).records.node, marks.node):
                 continue
             decision = planner.decision(uid)
             self._mirrored[uid] = _MirroredNode(decision.name, owner, marks)

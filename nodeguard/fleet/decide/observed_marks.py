@@ -187,7 +187,7 @@ class PlanObservation:
     def removal(self, uid: str) -> NodeRemoval | None:
         """Return the removal of marks of a node that is not observed yet; None for none."""
         planned = self._marks.get(uid)
-        if planned is None or planned is self._state.observed_marks(uid):
+        if planned is None or planned is self._state.marks.observed(uid).records:
             return None
         in_effect = self._state.marks_in_effect(uid)
         removed = _keys(in_effect) - _keys(planned)
@@ -202,7 +202,7 @@ class PlanObservation:
         """
         if domain in self._degraded:
             return None
-        uids = [uid for uid in sorted(self._state.marked_nodes()) if self._loses(uid, domain)]
+        uids = [uid for uid in sorted(self._state.marks.marked_nodes()) if self._loses(uid, domain)]
         removed = "the mark of", domain
         problems = [self._unobserved(ObjectChange(uid, removed)) for uid in uids]
         return DomainRemoval(len(uids), next(filter(None, problems), None)) if uids else None
@@ -243,8 +243,8 @@ class PlanObservation:
         if not (mark.kind.cordons and writes.cordon):
             return _NO_TAINT
         # A cordon is set once, when the mark begins.
-        is_recorded = any(cause.mark == mark for cause in self._state.observed_marks(uid).node.causes)
-        return _UNCORDONED if is_recorded and not self._state.is_pending(uid) else None
+        is_recorded = any(cause.mark == mark for cause in self._state.marks.observed(uid).records.node.causes)
+        return _UNCORDONED if is_recorded and not self._state.marks.is_pending(uid) else None
 
     def _domain_decision(self, decision: DomainDecision, members: Sequence[str]) -> DomainDecision:
         domain = decision.degraded.domain
@@ -284,7 +284,7 @@ class PlanObservation:
 
     def _loses(self, uid: str, domain: str) -> bool:
         """Return whether a Node has the mark of a domain, and the plan removes it."""
-        planned = self._marks.get(uid) or self._state.marks(uid)
+        planned = self._marks.get(uid) or self._state.marks.latest(uid)
         is_kept = any(mark.domain == domain for mark in planned.node.degraded)
         return not is_kept and self._carries(uid, domain)
 

@@ -81,7 +81,7 @@ class ReleaseTracker:
 
     def active_marks(self, uid: str) -> Iterator[ActiveMark]:
         """Yield the marks of a node and its devices, with those to be written or removed."""
-        marks, observed = self._state.marks(uid), self._state.marks_in_effect(uid)
+        marks, observed = self._state.marks.latest(uid), self._state.marks_in_effect(uid)
         current = {cause_key(device, cause) for device, cause in marks.causes()}
         written = {cause_key(device, cause) for device, cause in observed.causes()}
         for device, cause in marks.causes():
@@ -112,7 +112,7 @@ class ReleaseTracker:
         nodes with stale agents.
         """
         state, policy = self._state, self._state.policy
-        marks, placement = state.marks(uid), state.placements.get(uid)
+        marks, placement = state.marks.latest(uid), state.placements.get(uid)
         self.deferred.discard(uid)
         if placement is None:
             self._waits[uid] = wait_for_all(marks, _NO_REPORT)
@@ -172,6 +172,6 @@ class ReleaseTracker:
         """Return whether an operator removed a mark by hand."""
         state = self._state
         node = state.nodes.get(uid)
-        if node is None or device is not None or not state.policy.marks.taint or state.is_pending(uid):
+        if node is None or device is not None or not state.policy.marks.taint or state.marks.is_pending(uid):
             return False
-        return state.is_removed(uid, cause.mark)
+        return state.marks.is_removed(uid, cause.mark)

@@ -76,7 +76,7 @@ class NodeEvidence:
         """Return whether a mark of a check is recorded on a node or one of its devices; injected ones do not
         count.
         """
-        causes = self._state.observed_marks(uid).causes()
+        causes = self._state.marks.observed(uid).records.causes()
         return any(cause.check == check and not cause.injected for _, cause in causes)
 
     def is_confirmed(self, uid: str, check: str) -> bool:
@@ -200,7 +200,7 @@ class NodeEvidence:
         after = now - votes.began
         if not degraded.restored or (after >= NO_AGENT and not self._stopped_with(uid, degraded)):
             return False
-        marks = self._state.observed_marks(uid).node.degraded
+        marks = self._state.marks.observed(uid).records.node.degraded
         return after >= ALL_REPORTED or any(mark.domain == degraded.domain for mark in marks)
 
     def _stopped_before(self, uid: str, degraded: DegradedDomain) -> bool:

@@ -115,7 +115,7 @@ class VoteCollector:
         report.
         """
         domains = self.diagnosis.degraded_domains.values()
-        marks = self._state.observed_marks(uid).node.degraded
+        marks = self._state.marks.observed(uid).records.node.degraded
         return any(degraded.has_mark(mark) for mark in marks for degraded in domains)
 
     def remove_node(self, uid: str) -> None:

@@ -6,7 +6,7 @@ times are arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -33,7 +33,7 @@ from nodeguard.model.incident import Incident
 from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import InventoryNode, ObservedMarks
 from nodeguard.model.job import NodeJob
-from nodeguard.model.mark import Mark, MarkRecord, NodeMarks
+from nodeguard.model.mark import NodeMarks
 from nodeguard.model.policy import MarkWrites, Policy, TopologyLabels
 from nodeguard.wire.report import Report
 
@@ -42,10 +42,10 @@ class FleetState:
     """All nodes, by uid.
 
     reports: the latest of each node. checks: names of all checks. placements: of the nodes that belong to
-    the fleet. usage: of those that use any budget. budgets: the sum of all usage. devices: published devices.
-    liveness: when each agent reported. topologies: the failure domains. jobs: of nodes. incident_checks:
-    checks with an incident, by uid of the node. clock: the wall clock with its jumps.
-    changes: rises with each change.
+    the fleet. marks: the observed and the pending ones. usage: of the nodes that use any budget. budgets: the
+    sum of all usage. devices: published devices. liveness: when each agent reported. topologies: the failure
+    domains. jobs: of nodes. incident_checks: checks with an incident, by uid of the node. clock: the wall
+    clock with its jumps. changes: rises with each change.
 
     Each change calls `touch`. For the nodes of `take_changed`, all dependent data is computed again.
     """
@@ -63,7 +63,7 @@ class FleetState:
         self.liveness = AgentLiveness(self.placements)
         self.topologies = Topologies(policy)
         self.jobs = NodeJobs()
-        self._marks = MarkIndex()
+        self.marks = MarkIndex()
         # The marks in effect of the nodes where they differ from the observed ones.
         self._in_effect: dict[str, NodeMarks] = {}
         self._shared = TupleInterner()
@@ -119,7 +119,7 @@ class FleetState:
         """
         key = node.key
         # The observation of a pending write may repeat what is known.
-        if not is_changed and not self.is_pending(key):
+        if not is_changed and not self.marks.is_pending(key):
             return
         self._unindex(key)
         self.nodes[key] = node
@@ -145,7 +145,7 @@ class FleetState:
         node = self.nodes.pop(uid, None)
         if node is not None and self._names.get(node.name) == uid:
             del self._names[node.name]
-        self._marks.remove(uid)
+        self.marks.remove(uid)
         self._in_effect.pop(uid, None)
         self.incident_checks.pop(uid, None)
         self._agents.discard(uid)
@@ -227,23 +227,19 @@ class FleetState:
         they are observed.
         """
         self._unindex(uid)
-        self._marks.record_issued(uid, marks)
+        self.marks.record_issued(uid, marks)
         self._index(uid)
-
-    def record_written(self, uid: str, record: MarkRecord) -> None:
-        """Record that the record of a node is written."""
-        self._marks.record_written(uid, record)
 
     def record_failed(self, uid: str) -> None:
         """Record that a write failed."""
-        if self.is_pending(uid):
+        if self.marks.is_pending(uid):
             self._unindex(uid)
-            self._marks.record_failed(uid)
+            self.marks.record_failed(uid)
             self._index(uid)
 
     def drop_issued(self) -> tuple[str, ...]:
         """Drop all pending writes. Returns the uids of their nodes."""
-        dropped = self._marks.pending_nodes()
+        dropped = self.marks.pending_nodes()
         for uid in dropped:
             self.record_failed(uid)
         return dropped
@@ -258,41 +254,13 @@ class FleetState:
                 self._uncharge(incident.uid)
                 self._charge(incident.uid)
 
-    def pending_nodes(self) -> tuple[str, ...]:
-        """Return the uids of nodes with a pending write."""
-        return self._marks.pending_nodes()
-
-    def marks(self, uid: str) -> NodeMarks:
-        """Return the marks of a node, with a pending write."""
-        return self._marks.marks(uid)
-
-    def observed_marks(self, uid: str) -> NodeMarks:
-        """Return the marks that are observed on a node and its devices."""
-        return self._marks.observed(uid).records
-
-    def observation(self, uid: str) -> ObservedMarks:
-        """Return all that the executor observes of nodeguard's marks on a node."""
-        return self._marks.observed(uid)
-
     def is_out(self, uid: str) -> bool:
         """Return whether an operator or nodeguard keeps all new work off a node, beside the marks."""
-        return self.nodes[uid].out_by_operator or self._marks.observed(uid).is_out
+        return self.nodes[uid].out_by_operator or self.marks.observed(uid).is_out
 
     def marks_in_effect(self, uid: str) -> NodeMarks:
         """Return the observed marks of a node and its devices that keep work away now."""
-        return self._in_effect.get(uid) or self._marks.observed(uid).records
-
-    def is_pending(self, uid: str) -> bool:
-        """Return whether a write for a node is pending."""
-        return self._marks.pending(uid) is not None
-
-    def is_removed(self, uid: str, mark: Mark) -> bool:
-        """Return whether another client removed a mark from a node."""
-        return self._marks.is_removed(uid, mark)
-
-    def marked_nodes(self) -> Set[str]:
-        """Return the uids of nodes with a record, observed or pending."""
-        return self._marks.marked_nodes()
+        return self._in_effect.get(uid) or self.marks.observed(uid).records
 
     def uid(self, name: str) -> str:
         """Return the uid of the node of a name; empty if there is none."""
@@ -315,11 +283,11 @@ class FleetState:
     def _observe(self, uid: str, observed: ObservedMarks) -> None:
         # What a receiver accepts is never the removal of a mark by another client.
         writes_marks = self.policy.marks.taint and not self.nodes[uid].owner
-        self._marks.observe(uid, observed, writes_marks=writes_marks)
+        self.marks.observe(uid, observed, writes_marks=writes_marks)
 
     def _update_in_effect(self, uid: str) -> None:
         """Update which of the observed marks of a node are in effect."""
-        observation = self._marks.observed(uid)
+        observation = self.marks.observed(uid)
         in_effect = observed = observation.records
         if observed.is_marked:
             in_effect = marks_in_effect(observation, self.writes(uid), is_out=self.is_out(uid))
@@ -340,12 +308,12 @@ class FleetState:
         # With a driver that publishes GPUs one by one, the node itself has no number of them.
         gpus = node.gpus or self.devices.count_gpus(node.name)
         # A marked node counts, though its driver is broken and its agent stale.
-        if not (gpus or uid in self._agents or self._marks.has_record(uid)):
+        if not (gpus or uid in self._agents or self.marks.has_record(uid)):
             self._forget_domains(uid)
             return
         moved = self.topologies.update_node(uid, node.name, node.labels)
         paths = self.topologies.paths(uid)
-        placement = place_node(self.policy, node, self._marks.observed(uid), gpus, paths)
+        placement = place_node(self.policy, node, self.marks.observed(uid), gpus, paths)
         self.placements[uid] = placement
         self.budgets.add_node(placement)
         self.liveness.add_node(uid)
@@ -357,7 +325,7 @@ class FleetState:
         """Charge the budgets with the marks of a node of the fleet."""
         if uid not in self.placements:
             return
-        observed, pending = self._marks.observed(uid).records, self._marks.pending(uid)
+        observed, pending = self.marks.observed(uid).records, self.marks.pending(uid)
         usage = node_usage(self.placements[uid], observed, pending, self.incident_checks.get(uid, ()))
         if usage.charges or usage.past:
             self.usage[uid] = usage

@@ -29,17 +29,21 @@ class MarkIndex:
         self._written: set[str] = set()
         self._removed: dict[str, frozenset[Mark]] = {}
 
-    def marks(self, uid: str) -> NodeMarks:
+    def latest(self, uid: str) -> NodeMarks:
         """Return the marks of a node, with a pending write."""
         return self._pending.get(uid) or self.observed(uid).records
 
     def observed(self, uid: str) -> ObservedMarks:
-        """Return the observed marks of a node."""
+        """Return all that the executor observes of nodeguard's marks on a node and its devices."""
         return self._observed.get(uid, NO_OBSERVED_MARKS)
 
     def pending(self, uid: str) -> NodeMarks | None:
         """Return the marks of a pending write; None if there is none."""
         return self._pending.get(uid)
+
+    def is_pending(self, uid: str) -> bool:
+        """Return whether a write for a node is pending."""
+        return uid in self._pending
 
     def pending_nodes(self) -> tuple[str, ...]:
         """Return the uids of nodes with a pending write."""

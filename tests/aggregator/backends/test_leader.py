@@ -303,10 +303,10 @@ async def test_a_changed_policy_withdraws_writes_that_have_not_begun(
             planner.record_report(observed.uid, report(fatal=True), now)
         assert await backend.renew_leadership(monotonic(), Candidacy(wanted=True))
         backend.desired(PlanLoop(planner).step(now).plan.decisions)
-        assert len(planner.state.pending_nodes()) == 2
+        assert len(planner.state.marks.pending_nodes()) == 2
         planner.set_policy(replace(AT_ONCE, holds=(Hold(node="gpu-8"),)))
         withdraw_writes(planner, backend)
-        assert planner.state.pending_nodes() == ()
+        assert planner.state.marks.pending_nodes() == ()
         backend.desired(planner.plan(now).decisions)
         async with asyncio.timeout(PATIENCE):
             while not (await read(api, "gpu-9")).annotations:

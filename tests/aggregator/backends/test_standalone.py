@@ -95,7 +95,7 @@ class Scene:
     def marked(self) -> dict[str, list[str]]:
         """Return the taints by node."""
         state = self.planner.state
-        present = {node.name: state.observation(uid).present for uid, node in state.nodes.items()}
+        present = {node.name: state.marks.observed(uid).present for uid, node in state.nodes.items()}
         return {name: [mark.key for mark in marks] for name, marks in present.items() if marks}
 
     def name(self) -> str:

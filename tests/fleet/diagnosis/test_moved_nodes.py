@@ -264,7 +264,7 @@ def test_faulty_nodes_keep_the_mark_when_the_aggregator_restarts_before_it_write
     restart(made)
     for _ in range(20):
         advance(made, 30.0)
-        marks = [made.planner.state.observed_marks(f"uid-{number}") for number in range(16, 24)]
+        marks = [made.planner.state.marks.observed(f"uid-{number}").records for number in range(16, 24)]
         assert all(mark.node.degraded for mark in marks)
     assert degraded(made) == ["fabric/p0/rack-2"]
 

@@ -27,7 +27,7 @@ def test_a_taint_with_an_unknown_key_that_no_record_explains_stays() -> None:
         fleet.report(0, *findings)
         fleet.carry_out()
         assert f"{drill}=by-hand" in fleet.taints(0)
-        assert fleet.planner.state.observation("uid-0").foreign == (f"{drill}=by-hand",)
+        assert fleet.planner.state.marks.observed("uid-0").foreign == (f"{drill}=by-hand",)
     assert fleet.taints(0) == [f"{drill}=by-hand"]
     assert fleet.plan().nodes == ()
 
