@@ -53,7 +53,7 @@ def test_promtool_accepts_the_rules(component: str, promtool: Promtool) -> None:
 
 
 def test_promtool_accepts_the_scrape_jobs_of_the_page(promtool: Promtool, tmp_path: Path) -> None:
-    blocks = [block for block in yaml_blocks(RUNBOOK) if "scrape_configs" in block]
+    blocks = [block for block in yaml_blocks("docs/install/prometheus.md") if "scrape_configs" in block]
     names = [[job["job_name"] for job in block["scrape_configs"]] for block in blocks]
     assert names == [["nodeguard-aggregator", "nodeguard"]] * 2  # with and without Kubernetes
     settings = tmp_path / "prometheus.yml"

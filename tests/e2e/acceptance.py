@@ -33,7 +33,7 @@ QUICK_START = "docs/quickstart/kubernetes.md"
 INSTALL = "docs/install/kubernetes.md"
 DOCTOR = "docs/tasks/check-the-installation.md"
 NOTIFY = "docs/tasks/send-notifications.md"
-ALERTS = "docs/runbooks/alerts.md"
+PROMETHEUS = "docs/install/prometheus.md"
 REHEARSE = "docs/tasks/rehearse-a-fault.md"
 ENFORCE = "docs/tasks/enforce-the-first-check.md"
 STATUS_PAGE = "docs/tasks/status-page.md"
@@ -86,7 +86,9 @@ class Acceptance:
 
     def monitoring(self) -> Monitoring:
         """Prometheus with the scrape jobs of the page and the rules as shipped, and Alertmanager."""
-        settings, _without_kubernetes = (block for block in yaml_blocks(ALERTS) if "scrape_configs" in block)
+        settings, _without_kubernetes = (
+            block for block in yaml_blocks(PROMETHEUS) if "scrape_configs" in block
+        )
         for job in settings["scrape_configs"]:
             # Debian's Prometheus has no discovery of Kubernetes: the test writes what it would find.
             assert job.pop("kubernetes_sd_configs") == [{"role": "pod", "namespaces": {"names": [NAMESPACE]}}]
