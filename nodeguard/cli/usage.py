@@ -30,6 +30,10 @@ _CHOICE = re.compile(
 )
 
 
+# Arguments that are values and no options: argparse's own pattern has no units.
+_NEGATIVE_NUMBER = re.compile(r"-[0-9]*\.?[0-9]+[smhd]?$")
+
+
 class UsageError(UserError):
     """A command that cannot be carried out as it was written, or an object that does not exist."""
 
@@ -48,6 +52,7 @@ class ArgumentParser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.examples = tuple(examples)
+        self._negative_number_matcher = _NEGATIVE_NUMBER
         self.add_argument("--color", choices=("auto", "always", "never"), default=argparse.SUPPRESS,
             action=_ColorAction, help="when to use colors (auto: on a terminal)")  # fmt: skip
 

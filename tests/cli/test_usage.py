@@ -45,6 +45,18 @@ def test_an_invalid_duration_is_refused_with_the_remedy(text: str, problem: str)
     assert str(refused.value) == f"'{text}' {problem}"
 
 
+def test_a_negative_duration_is_a_value_and_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = ArgumentParser(prog="nodeguard check")
+    parser.add_argument("-d", "--duration", type=duration)
+    for text in ("-5s", "-0.5", "-2h"):
+        with pytest.raises(SystemExit):
+            parser.parse_args(["--duration", text])
+        expected = (
+            f"nodeguard check: argument -d/--duration: '{text}' {OUT_OF_RANGE}; see nodeguard check --help"
+        )
+        assert capsys.readouterr().err == f"{expected}\n"
+
+
 @given(st.text())
 def test_any_text_is_a_duration_or_refused(text: str) -> None:
     try:
