@@ -38,6 +38,8 @@ def run(options: Namespace) -> int:
         raise UsageError(f"a {kind} is described, not explained: write nodeguard describe {kind} NAME")
     catalogue, _ = load_catalogue(options.checks)
     text = " ".join(options.words).strip()
+    if not text:
+        raise UsageError("SUBJECT is empty: name a check, a code or words to search for")
     check = _check(catalogue, text.removeprefix("check "))
     if (output := _code(catalogue, text)) is not None:
         _print(output, _code_view(catalogue, output), options.output)
