@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
+from msgspec import UNSET
+
 from nodeguard.config.amounts import format_share
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument
@@ -79,6 +81,11 @@ def unmatched_patterns(policy: Policy, checks: Iterable[str]) -> Iterator[tuple[
         *((("holds", at), check_patterns(hold)) for at, hold in enumerate(policy.holds)),
         *((("silences", at), silence.patterns) for at, silence in enumerate(policy.silences)),
         (("injection",), policy.injection.checks),
+        *(
+            (("diagnosis", "faultClasses", name), change.checks)
+            for name, change in policy.diagnosis.fault_classes.items()
+            if change.checks is not UNSET
+        ),
     ]
     names = tuple(checks)
     for place, patterns in rows:

@@ -315,6 +315,7 @@ WARNINGS = {
     "holds: [{check: fpga}]\n": "check: 'fpga' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
     "silences: [{check: fpga}]\n": "check: 'fpga' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
     "injection: {checks: [gpu-lost, fpga-*]}\n": "checks[1]: 'fpga-*' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
+    "diagnosis: {faultClasses: {link: {checks: [port-flap, prot-*]}}}\n": "checks[1]: 'prot-*' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
     "modeRules: [{check: memory-*, mode: enforce}]\n": "check: enforces nothing: none of its checks is fatal or suspect: `quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`",
     "modeRules: [{check: port-flap, marks: [quarantine], mode: enforce}]\n": "check: enforces nothing: none of its checks is fatal: `quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`",
     "silences: [{check: gpu-lost, until: 2027-01-15T08:00:00Z}]\n": "until: has expired: remove the silence, or extend it",
