@@ -109,7 +109,7 @@ def whole_number(smallest: int, largest: int) -> Callable[[str], int]:
     """Return a type of arguments: whole numbers in a range."""
 
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit()):
+        if not (text.isascii() and text.removeprefix("-").isdigit()):
             raise argparse.ArgumentTypeError(f"'{text}' is not a whole number")
         if not smallest <= int(text[:18]) <= largest:
             raise argparse.ArgumentTypeError(f"'{text}' is out of range: expected {smallest} to {largest}")

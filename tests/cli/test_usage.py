@@ -96,7 +96,8 @@ def test_a_whole_number_in_its_range(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("0", "out of range"), ("11", "out of range"), ("x", "not a whole")]
+    ("text", "problem"),
+    [("0", "out of range"), ("-1", "out of range"), ("11", "out of range"), ("x", "not a whole")],
 )
 def test_another_number_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ArgumentTypeError, match=problem):

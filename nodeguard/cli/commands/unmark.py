@@ -25,6 +25,8 @@ def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     if options.all == bool(options.nodes):
         raise UsageError("name the nodes to unmark, or add --all to remove all marks")
+    if "" in options.nodes:
+        raise UsageError("the name of a node is empty: check the variable or command that gives it")
     require_for_kubeconfig(options, "--without-aggregator", is_set=options.without_aggregator)
     if options.without_aggregator:
         if not options.all:

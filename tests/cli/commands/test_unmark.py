@@ -12,6 +12,11 @@ def test_it_needs_a_confirmation(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--without-aggregator removes all marks at once: add --yes" in capsys.readouterr().err
 
 
+def test_an_empty_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["unmark", "gpu-7", ""]) == 3
+    assert "the name of a node is empty" in capsys.readouterr().err
+
+
 @pytest.mark.slow  # imports the client of Kubernetes
 def test_it_needs_access_to_a_cluster(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
