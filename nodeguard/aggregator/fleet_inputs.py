@@ -149,10 +149,12 @@ class FleetInputs:
             return
         if incident.node or not decision.clear:
             return
+        now, cleared_at = self._now(), decision.cleared_at
         if is_new:
-            self._planner.clear(incident, self._now())
-        elif not 0.0 < decision.cleared_at < int(incident.first_seen):
-            self._planner.restore_clear(incident, decision.cleared_at)
+            self._planner.clear(incident, now)
+        elif not 0.0 < cleared_at < int(incident.first_seen):
+            earlier = Instant(cleared_at, min(now.mono, now.mono_of(cleared_at)), now.boot_id)
+            self._planner.clear(incident, earlier)
         self._wake()
 
     def fleet_decided(self, pause: str, removal_requested_by: str = "", resumed: str = "") -> tuple[str, ...]:

@@ -143,13 +143,6 @@ class Planner:
         self.state.touch_fleet()
         self.diagnosis.voting.earlier_term = now.mono_of(began), min(now.mono, now.mono_of(ended))
 
-    def restore_clear(self, incident: Incident, at: float) -> None:
-        """Restore an operator's clear of an open incident of a domain or a check from before this start. at:
-        seconds since the epoch; 0 if that is not recorded.
-        """
-        self.state.touch_fleet()
-        self._restored.add_clear(incident.name, at)
-
     def update_node(
         self, node: InventoryNode, observed: ObservedMarks | None = None, *, is_changed: bool = True
     ) -> None:
@@ -311,14 +304,15 @@ class Planner:
         shared = self.tracker.incidents.get(SHARED, {})
         return tuple(incident for name, incident in shared.items() if name in names)
 
-    def clear(self, incident: Incident, now: Instant) -> None:
-        """Clear an incident of a domain or a check on an operator's request. One that is not restored yet is
-        restored as cleared.
+    def clear(self, incident: Incident, at: Instant) -> None:
+        """Clear an incident of a domain or a check; one that is not restored yet is restored as cleared.
+
+        at: when the operator requested it, also before this start.
         """
         self.state.touch_fleet()
-        self._restored.add_clear(incident.name, now.wall)
+        self._restored.clear(incident.name, at.wall)
         is_of_job = incident.target.startswith(JOB)
-        self.diagnosis.clear(incident.target if is_of_job else incident.domain or incident.cause, now.mono)
+        self.diagnosis.clear(incident.target if is_of_job else incident.domain or incident.cause, at.mono)
         self._invalidate_diagnosis()
 
     def _update_stale(self, now: Instant) -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident
+from nodeguard.model.instant import Instant
 from nodeguard.model.node import Node
 from nodeguard.model.policy import GracePeriods
 from nodeguard.simulate.agent_reports import age_report
@@ -49,7 +50,7 @@ def restart(made: Fleet, *clears: tuple[Incident, float]) -> None:
         made.reports[uid] = replace(age_report(report, made.mono - made.received[uid].mono), sequence=1_000)
     made.restart(incidents=incidents)
     for incident, at in clears:
-        made.planner.restore_clear(incident, at)
+        made.planner.clear(incident, Instant(at, made.now.mono_of(at), made.now.boot_id))
     made.carry_out()
 
 

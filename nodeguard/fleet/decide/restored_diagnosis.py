@@ -29,7 +29,6 @@ class RestoredDiagnosis:
     def __init__(self, votes: VoteCollector) -> None:
         self._votes = votes
         self._incidents: list[Incident] = []
-        self._clears: dict[str, float] = {}  # when operators cleared incidents that wait, by name
         self._domains: set[str] = set()  # restored, or degraded since
         self._marked_domains: set[str] = set()
         # When the diagnosis of a domain ended, in seconds since the epoch.
@@ -39,23 +38,26 @@ class RestoredDiagnosis:
         """Add the recorded incidents. Those of single nodes are ignored."""
         self._incidents += [incident for incident in incidents if not incident.node]
 
-    def add_clear(self, incident: str, at: float) -> None:
-        """Add an operator's clear of an incident that waits to be restored; others are ignored. at: seconds
-        since the epoch.
+    def clear(self, incident: str, at: float) -> None:
+        """Record that an operator cleared an incident that waits to be restored; others are ignored. at:
+        seconds since the epoch; 0 if that is not recorded.
         """
-        if any(waiting.name == incident for waiting in self._incidents):
-            self._clears[incident] = at
+        self._incidents = [
+            replace(waiting, state=IncidentState.RESOLVED, resolved_at=at)
+            if waiting.name == incident and waiting.is_open
+            else waiting
+            for waiting in self._incidents
+        ]
 
     def restore(self, marks: Mapping[str, NodeMarks], now: Instant) -> None:
         """Restore what was added; nothing in later plans. marks: by uid."""
         if not self._incidents:
             return
         incidents, self._incidents = self._incidents, []
-        opened = [incident for incident in incidents if not self._has_ended(incident)]
+        opened = [incident for incident in incidents if not _has_ended(incident)]
         for incident in incidents:
-            if self._has_ended(incident):
+            if _has_ended(incident):
                 self._end(incident, now)
-        self._clears.clear()
         recorded = list(degraded_marks(marks))
         domains = {incident.domain for incident in incidents if incident.domain}
         domains |= {incident.target for incident in incidents if incident.domain}
@@ -136,19 +138,20 @@ class RestoredDiagnosis:
         job = incident.target.removeprefix(JOB)
         return BadJobStart(job, incident.cause, since, began, began, began + record.window)
 
-    def _has_ended(self, incident: Incident) -> bool:
-        """Return whether the diagnosis of an incident has ended: that of a domain which has recovered is open
-        until its mark is removed from all Nodes.
-        """
-        return not incident.is_open or incident.name in self._clears or _has_recovered(incident)
-
     def _end(self, incident: Incident, now: Instant) -> None:
         """Record the end of the diagnosis of an incident."""
         recovered = incident.last_transition if _has_recovered(incident) else 0.0
-        ended = incident.resolved_at or self._clears.get(incident.name, 0.0) or recovered or now.wall
+        ended = incident.resolved_at or recovered or now.wall
         if incident.domain:
             self._ended[incident.domain] = max(ended, self._ended.get(incident.domain, ended))
         self._votes.diagnosis.end(self._result(incident, now), _mono(ended + CLOCK_TOLERANCE, now))
+
+
+def _has_ended(incident: Incident) -> bool:
+    """Return whether the diagnosis of an incident has ended: the incident of a domain that has recovered is
+    open until its mark is removed from all Nodes.
+    """
+    return not incident.is_open or _has_recovered(incident)
 
 
 def _has_recovered(incident: Incident) -> bool:
