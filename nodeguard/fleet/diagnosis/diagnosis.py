@@ -90,12 +90,6 @@ class Diagnosis:
         self.voting.record_cleared(uid, check)
         self.checks.record_cleared(uid, check)
 
-    def record_kernel_confirmation(self, uid: str, check: str) -> None:
-        """Record that the kernel log and another source agree in the findings of a check on a node."""
-        firings = self.voting.firings.get(check)
-        if firings is not None:
-            firings.record_kernel_confirmation(uid)
-
     def has_fault_class(self, check: str, fault_classes: Iterable[str]) -> bool:
         """Return whether a check may vote in one of some fault classes, as far as a report names it."""
         return not self.voting.classes_of(check).keys().isdisjoint(fault_classes)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import common_version, received_version
-from nodeguard.fleet.diagnosis.check_firings import CheckFirings, UnexplainedFirings
+from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
 from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
 from nodeguard.fleet.diagnosis.results import (
     ALL_REPORTED,
@@ -103,16 +103,15 @@ class SuppressedChecks:
         check = suppressed.check
         if self.suppressed.setdefault(check, suppressed) is not suppressed:
             return
-        firings = self._votes.firings.get(check)
-        latest = firings.latest if firings is not None else {}
+        firings = self._votes.firings_of(check)
         if suppressed.recovered:
             self._remaining[check] = set()
             # Reports may come before the recorded incidents are read: they voted.
-            for uid, at in {**latest, **self._evidence.nodes_showing(check)}.items():
-                if self.confine(uid, check, at) and firings is not None:
+            for uid, at in {**firings.latest, **self._evidence.nodes_showing(check)}.items():
+                if self.confine(uid, check, at):
                     firings.forget_onset(uid)
         scope, nodes = self._scope(suppressed), {*suppressed.nodes, *self._remaining.get(check, ())}
-        nodes.update(uid for uid in latest if scope is None or uid in scope)
+        nodes.update(uid for uid in firings.latest if scope is None or uid in scope)
         self._votes.withdraw(check, nodes, self._counts)
 
     def end(self, suppressed: SuppressedCheck, at: float) -> None:
@@ -200,9 +199,8 @@ class SuppressedChecks:
     def update_retractions(self) -> None:
         """Update whether the suppressed checks retract marks."""
         for check, suppressed in self.suppressed.items():
-            firings = self._votes.firings.get(check)
-            if firings is not None and not suppressed.retracts and not suppressed.recovered:
-                self.suppressed[check] = replace(suppressed, retracts=self._is_wide(suppressed, firings))
+            if not suppressed.retracts and not suppressed.recovered:
+                self.suppressed[check] = replace(suppressed, retracts=self._is_wide(suppressed))
 
     def vote_for_leaves(self, now: float) -> None:
         """Have nodes vote for checks that are suppressed, where one domain has more new onsets than the false
@@ -257,8 +255,7 @@ class SuppressedChecks:
         """Suppress a check that fires on some nodes. domain: the only version with it, or empty. A check that
         is suppressed on other nodes already is suppressed on all.
         """
-        nodes, firings = set(uids), self._votes.firings.get(check)
-        latest = firings.latest if firings is not None else {}
+        nodes, latest = set(uids), self._votes.firings_of(check).latest
         began = min((latest[uid] for uid in nodes if uid in latest), default=now)
         times = self._recurrence.times(check, now) + 1
         before = self.suppressed.pop(check, None)
@@ -318,9 +315,7 @@ class SuppressedChecks:
 
     def _last_onset_of(self, check: str, nodes: int) -> float:
         """Return when a check last began to fire on so many nodes without proof; minus infinity for never."""
-        firings = self._votes.firings.get(check)
-        if firings is None:
-            return -inf
+        firings = self._votes.firings_of(check)
         excluded = self._caused(check) | firings.kernel_confirmed
         latest = [at for uid, at in firings.latest.items() if uid not in excluded]
         return nth_largest(nodes, latest)
@@ -341,23 +336,21 @@ class SuppressedChecks:
         may_fire = suppressed.restored_size and now - self._votes.began < NO_AGENT
         return self._votes.unreported if may_fire else 0
 
-    def _confine(self, suppressed: SuppressedCheck, active: Set[str], now: float) -> None:
+    def _confine(self, suppressed: SuppressedCheck, active: set[str], now: float) -> None:
         """Suppress a check only on the nodes on which it still fires: elsewhere its findings count again."""
-        firings, scope = self._votes.firings.get(suppressed.check), self._scope(suppressed)
-        active = set(active)
-        if firings is not None:
-            active -= firings.kernel_confirmed | self._caused(suppressed.check)
-            firings.forget_onsets(now)
-            firings.kernel_confirmed &= firings.active
-        self._remaining[suppressed.check] = active if scope is None else active & scope
-        self.suppressed[suppressed.check] = replace(suppressed, confined_at=now, recovering_since=None)
+        check, scope = suppressed.check, self._scope(suppressed)
+        firings = self._votes.firings_of(check)
+        remaining = active - firings.kernel_confirmed - self._caused(check)
+        firings.forget_onsets(now)
+        firings.kernel_confirmed &= firings.active
+        self._remaining[check] = remaining if scope is None else remaining & scope
+        self.suppressed[check] = replace(suppressed, confined_at=now, recovering_since=None)
 
     def _active(self, check: str) -> set[str]:
         """Return the nodes on which a check fires now, also those that may not vote: a cordon does not make a
         finding true.
         """
-        firings = self._votes.firings.get(check)
-        return {*self._evidence.nodes_showing(check), *(firings.active if firings is not None else ())}
+        return {*self._evidence.nodes_showing(check), *self._votes.firings_of(check).active}
 
     def _scope(self, suppressed: SuppressedCheck) -> Set[str] | None:
         """Return the nodes on which a check is suppressed; None for all."""
@@ -367,14 +360,14 @@ class SuppressedChecks:
         return self._evidence.members.nodes(suppressed.domain) | remaining if suppressed.domain else None
 
     def _is_kernel_confirmed(self, check: str, uid: str) -> bool:
-        firings = self._votes.firings.get(check)
-        return firings is not None and uid in firings.kernel_confirmed
+        return uid in self._votes.firings_of(check).kernel_confirmed
 
-    def _is_wide(self, suppressed: SuppressedCheck, firings: CheckFirings) -> bool:
+    def _is_wide(self, suppressed: SuppressedCheck) -> bool:
         """Return whether a check began to fire on so many nodes that its marks of this episode are released.
         The nodes with these marks do not count: they may be broken.
         """
         check, scope = suppressed.check, self._scope(suppressed)
+        firings = self._votes.firings_of(check)
         nodes = {uid for uid, at in firings.latest.items() if at >= suppressed.began}
         nodes -= firings.kernel_confirmed | self._caused(check)
         size = len(self._votes.members) if scope is None else len(scope)

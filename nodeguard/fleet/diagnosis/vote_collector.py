@@ -173,7 +173,7 @@ class VoteCollector:
         """Record on which findings the kernel log and another source agree."""
         for finding in report.findings:
             if finding.data_status == DataStatus.FRESH and is_kernel_confirmed(finding):
-                self.diagnosis.record_kernel_confirmation(uid, finding.check)
+                self.diagnosis.voting.firings_of(finding.check).record_kernel_confirmation(uid)
 
     def _firing(self, report: LatestReport) -> dict[str, tuple[tuple[str, ...], float]]:
         """Return the checks that fire with fresh data, with their topologies and their age in seconds."""

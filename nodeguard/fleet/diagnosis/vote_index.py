@@ -171,19 +171,14 @@ class VoteIndex:
 
     def record_cleared(self, uid: str, check: str) -> None:
         """Record that a check does not fire on a node any more."""
-        firings = self.firings.get(check)
-        if firings is not None:
-            firings.active.discard(uid)
+        self.firings_of(check).active.discard(uid)
 
     def end_suppression(self, check: str, at: float, domain: str, counts: Callable[[str, str], bool]) -> None:
         """Record that the suppression of a check on the nodes of a domain, empty for all, ended: onsets up to
         a time do not count there, nor their votes. counts: see `withdraw`.
         """
         self._ended[check, domain] = max(at, self._ended.get((check, domain), at))
-        firings = self.firings.get(check)
-        if firings is None:
-            return
-        ended = firings.forget_onsets(at, lambda uid: self._is_in(uid, domain))
+        ended = self.firings_of(check).forget_onsets(at, lambda uid: self._is_in(uid, domain))
         self.withdraw(check, ended, counts)
 
     def explained_by_ended_domains(self, check: str) -> set[str]:
@@ -195,7 +190,7 @@ class VoteIndex:
             return set()
         return {
             uid
-            for uid, at in self.firings[check].latest.items()
+            for uid, at in self.firings_of(check).latest.items()
             if all(votes.has_ended(uid, at) for votes in classes)
         }
 
@@ -327,6 +322,10 @@ class VoteIndex:
             self._topologies = {name: paths for name, paths in self._topologies.items() if name in used}
             self._classes = {name: classes for name, classes in self._classes.items() if name in used}
             self._warns = {name: warns for name, warns in self._warns.items() if name in used}
+
+    def firings_of(self, check: str) -> CheckFirings:
+        """Return the firings of a check; of one without any, they are empty and record nothing."""
+        return self.firings.get(check) or CheckFirings(self.rule)
 
     def _firings(self, check: str) -> CheckFirings:
         if check not in self.firings:
