@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterator, Set
 from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
 from nodeguard.fleet.diagnosis.significance import OnsetRate, poisson_limit
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
 _DAY = 86_400.0
+_TIME = itemgetter(0)  # of an onset
 
 
 class PriorRate(NamedTuple):
@@ -43,7 +46,7 @@ class CheckFirings:
         self.unobserved: set[str] = set()
         self.kernel_confirmed: set[str] = set()
         self.rule = rule
-        self._unconfirmed: dict[tuple[float, str], None] = {}  # recent onsets: time and node
+        self._unconfirmed: list[tuple[float, str]] = []  # recent onsets, sorted: time and node
         self._rate = OnsetRate()
         self._complete_since = -inf  # no earlier onset is remembered
 
@@ -61,7 +64,8 @@ class CheckFirings:
         self.kernel_confirmed.discard(uid)
         at = max(at, self.latest.pop(uid, at))
         self.latest[uid] = at  # the latest comes last
-        self._unconfirmed[at, uid] = None
+        self._discard(at, uid)
+        insort(self._unconfirmed, (at, uid))
 
     def remove_node(self, uid: str) -> None:
         """Remove a node that does not count any more."""
@@ -74,11 +78,11 @@ class CheckFirings:
         """Record that the kernel log and another source agree on the latest onset of a node."""
         if uid in self.active:
             self.kernel_confirmed.add(uid)
-            self._unconfirmed.pop((self.latest.get(uid, 0.0), uid), None)
+            self._discard(self.latest.get(uid, 0.0), uid)
 
     def forget_onset(self, uid: str) -> None:
         """Forget the onset on a node on which it still fires."""
-        self._unconfirmed.pop((self.latest.pop(uid, 0.0), uid), None)
+        self._discard(self.latest.pop(uid, 0.0), uid)
         self.unobserved.discard(uid)
 
     def forget_onsets(self, until: float, is_over: Callable[[str], bool] = lambda _: True) -> list[str]:
@@ -90,9 +94,9 @@ class CheckFirings:
         """
         self._complete_since = max(until, self._complete_since)
         self._rate.skip(until + self._longest)
-        self._unconfirmed = {
-            (at, uid): None for at, uid in self._unconfirmed if at > until or not is_over(uid)
-        }
+        self._unconfirmed = [
+            onset for onset in self._unconfirmed if onset[0] > until or not is_over(onset[1])
+        ]
         over = [uid for uid, at in self.latest.items() if at <= until and is_over(uid)]
         for uid in over:
             self.forget_onset(uid)
@@ -105,13 +109,11 @@ class CheckFirings:
         gone = now - self._longest
         if not learns:
             self._rate.skip(max(now, began + self._longest))
-        while self._unconfirmed:
-            at, uid = next(iter(self._unconfirmed))
-            if at >= gone:
-                break
-            del self._unconfirmed[at, uid]
+        old = bisect_left(self._unconfirmed, gone, key=_TIME)
+        for at, _ in self._unconfirmed[:old]:
             if at >= began and learns:
                 self._rate.count(now)
+        del self._unconfirmed[:old]
         while self.latest:
             uid, at = next(iter(self.latest.items()))
             if at >= gone:
@@ -121,6 +123,12 @@ class CheckFirings:
         self.kernel_confirmed = {
             uid for uid in self.kernel_confirmed if uid in self.active or uid in self.latest
         }
+
+    def _discard(self, at: float, uid: str) -> None:
+        """Remove an onset from the unconfirmed ones, if it is one of them."""
+        place = bisect_left(self._unconfirmed, (at, uid))
+        if self._unconfirmed[place : place + 1] == [(at, uid)]:
+            del self._unconfirmed[place]
 
     @property
     def is_idle(self) -> bool:
@@ -146,7 +154,8 @@ class CheckFirings:
         since = max(before.began, self._complete_since)
         observed = min(now - since, self._longest) - window
         self._rate.begin(before.began + self._longest)
-        earlier = sum(1 for at, _ in self._unconfirmed if since <= at <= now - window)
+        first = bisect_left(self._unconfirmed, since, key=_TIME)
+        earlier = bisect_right(self._unconfirmed, now - window, lo=first, key=_TIME) - first
         onsets = earlier, max(0.0, observed)
         daily_onsets = self.rule.suppression.usual_daily_onsets
         rate = self._rate.per_node(1, now, max(before.usual, daily_onsets) / _DAY, onsets)
