@@ -223,32 +223,34 @@ class JobStarts:
         """Yield the latest votes of nodes that a start of a job on the node may explain."""
         may_be_of_job = matches_any(votes.vote_class.job_start_checks)
         onsets: dict[str, float] = {}
-        other_onsets: dict[str, float] = {}
+        others = list[Mapping[str, float]]()
         for check, firings in self._votes.firings.items():
-            if votes.vote_class.name in self._votes.classes_of(check):
-                latest = onsets if may_be_of_job(check) else other_onsets
-                for uid, at in firings.latest.items():
-                    latest[uid] = max(at, latest.get(uid, at))
+            if votes.vote_class.name not in self._votes.classes_of(check):
+                continue
+            if may_be_of_job(check):
+                onsets |= {uid: at for uid, at in firings.latest.items() if at > onsets.get(uid, -inf)}
+            else:
+                others.append(firings.latest)
+        # Starts, with the first and the last time of votes that they may explain.
+        recorded = [
+            (JobStart(start.job, start.began), start.began - _TOLERANCE, start.last + _TOLERANCE)
+            for start in self._recorded.values()
+        ]
         for uid, at in onsets.items():
             if current.get(uid) != at:
                 continue
-            for start, first, last in self._explaining_starts(uid):
+            starts = [
+                (start, start.at - _BEFORE, start.at + _AFTER) for start in self._evidence.job_starts(uid)
+            ]
+            for start, first, last in starts + recorded:
                 earliest = start.at - votes.longest_window
                 if (
                     first <= at <= last
-                    and not earliest <= other_onsets.get(uid, -inf)
+                    and not any(earliest <= other.get(uid, -inf) for other in others)
                     and not any(earliest <= onset < first for onset in votes.onsets(uid))
                 ):
                     yield _JobVote(uid, start.job, start.at, at)
                     break
-
-    def _explaining_starts(self, uid: str) -> Iterator[tuple[JobStart, float, float]]:
-        """Yield the starts that may explain votes of a node, with the first and last time of such votes."""
-        for start in self._evidence.job_starts(uid):
-            yield start, start.at - _BEFORE, start.at + _AFTER
-        for recorded in self._recorded.values():
-            start = JobStart(recorded.job, recorded.began)
-            yield start, recorded.began - _TOLERANCE, recorded.last + _TOLERANCE
 
     def _is_bad_start(self, job: str, episode: list[_JobVote], votes: FaultVotes) -> bool:
         """Return whether enough nodes show a bad start, and no leaf explains it better: a leaf on which a job

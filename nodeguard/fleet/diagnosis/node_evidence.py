@@ -67,10 +67,9 @@ class NodeEvidence:
         self._state = state
 
     def job_starts(self, uid: str) -> Iterable[JobStart]:
-        """Yield the starts of jobs on a node, in seconds of the monotonic clock."""
-        for job in self._state.jobs.jobs(uid):
-            for at in job.starts:
-                yield JobStart(job.name, self.observed_at.mono_of(at))
+        """Return the starts of jobs on a node, in seconds of the monotonic clock."""
+        jobs, mono_of = self._state.jobs.jobs(uid), self.observed_at.mono_of
+        return [JobStart(job.name, mono_of(at)) for job in jobs for at in job.starts]
 
     def is_marked(self, uid: str, check: str) -> bool:
         """Return whether a mark of a check is recorded on a node or one of its devices; injected ones do not
