@@ -93,9 +93,7 @@ class SimpleDiagnosis(Diagnosis):
         if self.members.topology_of(path) not in votes.location_topologies:
             return None
         tally = votes.tally(path, now)
-        if len(tally.voters) < tally.required:
-            return None
-        return Candidate(tally.fault_class, path, tally.window, tally.voters, tally.size)
+        return tally if len(tally.voters) >= tally.required else None
 
     def _is_spread(self, votes: FaultVotes, candidate: Candidate) -> bool:
         """Return whether half of the children of a candidate, or both of two, have part of the votes."""

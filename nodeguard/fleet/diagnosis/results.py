@@ -73,18 +73,14 @@ class DegradedDomain(Struct, frozen=True):
         return is_named or mark.domain in (self.domain, *self.replaced)
 
 
-class VoteTally(Struct, frozen=True):
-    """The votes in a domain for a fault class. window: seconds; voters: onset by uid.
+class VoteTally(Candidate, frozen=True):
+    """The votes in a domain for a fault class. description: of the class.
 
     by_share, by_chance: minimum number of voters by the share of the class, and beyond chance. If either
     exceeds the number of nodes, so small a domain is never degraded for the class.
     """
 
-    fault_class: str
     description: str
-    window: float
-    voters: Mapping[str, float]
-    size: int
     by_share: int
     by_chance: int
 

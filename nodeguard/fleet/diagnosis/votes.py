@@ -79,7 +79,7 @@ class FaultVotes:
         return at is not None
 
     def remove_node(self, uid: str) -> None:
-        """Remove a Node that no longer exists."""
+        """Remove the vote and the onsets of a node."""
         self.withdraw(uid)
         self._onsets.pop(uid, None)
 
@@ -114,8 +114,7 @@ class FaultVotes:
             uid, at = next(iter(self._latest.items()))
             if at >= gone:
                 break
-            self.withdraw(uid)
-            self._onsets.pop(uid, None)
+            self.remove_node(uid)
 
     def set_explained(self, uids: Set[str]) -> None:
         """Record that the votes of these nodes have a cause: they do not count as chance."""
@@ -207,12 +206,10 @@ class FaultVotes:
         by_share = self._fewest_voters(share, size)
         for window in self.vote_class.windows:
             voters = self.voters(path, now, window)
-            if len(voters) >= by_share and self.is_significant(len(voters), size, window, now):
+            if len(voters) < by_share:
+                continue
+            if significance(len(voters), size, self.chance(window, now)) >= self._rule.significance_exponent:
                 yield window, voters
-
-    def is_significant(self, voters: int, size: int, window: float, now: float) -> bool:
-        """Return whether so many voters of `size` nodes within a window are more than chance explains."""
-        return significance(voters, size, self.chance(window, now)) >= self._rule.significance_exponent
 
     def chance(self, window: float, now: float) -> float:
         """Return the probability that a node votes within a window by chance."""
@@ -250,11 +247,8 @@ class FaultVotes:
         for window in self.vote_class.windows:
             by_chance = fewest_significant(size, self._chance(rate, window), self._rule.significance_exponent)
             voters = self.voters(path, now, window)
-            tallies.append(
-                VoteTally(
-                    self.vote_class.name, self.vote_class.phrase, window, voters, size, by_share, by_chance
-                )
-            )
+            name, phrase = self.vote_class.name, self.vote_class.phrase
+            tallies.append(VoteTally(name, path, window, voters, size, phrase, by_share, by_chance))
         return max(tallies, key=lambda tally: len(tally.voters) / max(1, tally.required))
 
     def _fewest_voters(self, share: float, size: int) -> int:
