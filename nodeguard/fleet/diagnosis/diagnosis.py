@@ -157,7 +157,7 @@ class Diagnosis:
             self._candidates.choose_again()
             self._clear_explained(now)
         self.checks.vote_for_leaves(now)
-        suppressed = frozenset(self.checks.fleet_wide())
+        suppressed = {check for check, item in self.suppressed_checks.items() if not item.recovered}
         candidates = self._candidates.choose(suppressed, now)
         self.checks.update_suspected(candidates, self._explained, now)
         self.voting.changed_checks.clear()

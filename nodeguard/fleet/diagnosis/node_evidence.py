@@ -16,7 +16,7 @@ from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
 from nodeguard.model.diagnosis import STALE_CHECK
-from nodeguard.model.finding import DataStatus, Health
+from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause
 from nodeguard.wire.report import ReportedFinding
@@ -123,22 +123,11 @@ class NodeEvidence:
         """Return whether a current report proves that no other source confirms a check on a node."""
         return self.has_current_report(uid) and not self.is_confirmed(uid, check)
 
-    def firing(self, uid: str) -> Mapping[str, tuple[str, ...]]:
-        """Return the checks that fire on a node with fresh data in its current report, with the topologies of
-        each.
-        """
-        report = self._state.reports.get(uid)
-        firing = {STALE_CHECK: STOPPED_TOPOLOGIES} if self.stopped.has_stopped(uid) else {}
-        for finding in report.findings if report is not None and not report.late else ():
-            if finding.data_status == DataStatus.FRESH:
-                firing[finding.check] = finding.topologies
-        return firing
-
     def shown_checks(self, uid: str) -> Set[str]:
         """Return the checks that a node shows by its latest report, also with data that is not fresh."""
         report = self._state.reports.get(uid)
         checks = {finding.check for finding in report.findings} if report is not None else set()
-        return checks | {STALE_CHECK} if self.stopped.has_stopped(uid) else checks
+        return checks | {STALE_CHECK} if uid in self.stopped.since else checks
 
     def nodes_showing(self, check: str) -> Mapping[str, float]:
         """Return the nodes that show a check in their latest report, also those that may not vote, with the
@@ -184,7 +173,7 @@ class NodeEvidence:
                 faults.append(ShownFault(degraded.began, now))
             elif self._may_have_shown(uid, degraded, votes, now):
                 faults.append(ShownFault(inf, now))
-            if counts_stopped and self.stopped.has_stopped(uid):
+            if counts_stopped and uid in self.stopped.since:
                 faults.append(ShownFault(self.stopped.since[uid], now))
             if faults:
                 since = min(fault.since for fault in faults)

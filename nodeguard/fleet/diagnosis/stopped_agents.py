@@ -50,10 +50,6 @@ class StoppedAgents:
         """Return whether the agent of a node has stopped without a report to this aggregator."""
         return uid in self._missing
 
-    def has_stopped(self, uid: str) -> bool:
-        """Return whether the agent of a node has stopped."""
-        return uid in self.since
-
     def was_recorded(self, uid: str) -> bool:
         """Return whether a node without any report had a stale agent before this start, by an incident."""
         placement = self._state.placements.get(uid)

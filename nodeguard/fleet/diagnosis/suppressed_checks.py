@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -72,10 +72,6 @@ class SuppressedChecks:
     def is_suspected(self, check: str, uid: str) -> bool:
         """Return whether a check is suspected on a node."""
         return check in self.suspected and not self._is_kernel_confirmed(check, uid)
-
-    def fleet_wide(self) -> Iterator[str]:
-        """Yield the checks that are suppressed on all nodes, or on all nodes of a version."""
-        return (check for check, suppressed in self.suppressed.items() if not suppressed.recovered)
 
     def record_cleared(self, uid: str, check: str) -> None:
         """Record that a check does not fire on a node any more."""
@@ -212,8 +208,8 @@ class SuppressedChecks:
                 continue
             latest = self._votes.firings[check].latest
             rate = len(latest) / max(1.0, now - suppressed.began)
+            topologies = self._votes.topologies_of(check)
             for uid in self._votes.concentrated(check, suppressed.since, rate, now):
-                topologies = self._evidence.firing(uid).get(check, ())
                 self._votes.vote(uid, check, topologies, latest[uid])
 
     def _caused(self, check: str) -> set[str]:
@@ -334,7 +330,7 @@ class SuppressedChecks:
         start, nothing proves the opposite. After a day, they have no agent.
         """
         may_fire = suppressed.restored_size and now - self._votes.began < NO_AGENT
-        return self._votes.unreported if may_fire else 0
+        return len(self._evidence.stopped.unreported) if may_fire else 0
 
     def _confine(self, suppressed: SuppressedCheck, active: set[str], now: float) -> None:
         """Suppress a check only on the nodes on which it still fires: elsewhere its findings count again."""

@@ -223,7 +223,6 @@ class VoteCollector:
             self.diagnosis.vote(uid, STALE_CHECK, STOPPED_TOPOLOGIES, stopped.since[uid])
         for uid in changes.ended:
             self.diagnosis.record_cleared(uid, STALE_CHECK)
-        self.diagnosis.voting.unreported = len(stopped.unreported)
 
     def symptom(self, uid: str, fault_classes: tuple[str, ...]) -> Symptom | None:
         """Return the symptom of a node for some fault classes, any if empty; None if it has none."""

@@ -23,10 +23,9 @@ class VoteIndex:
     class. firings: by check.
 
     began: time of the first evaluation; infinity before. changed_checks: checks that fired since the latest;
-    new_onsets: on which nodes, by check; new_voters: uids that voted since, by class. unreported: number of
-    nodes with stale agents that never reported to this aggregator. version_changes: when a node got another
-    version, by uid and domain. earlier_term: from when until when an earlier aggregator led; late: nodes with
-    a first report long after the start of this one.
+    new_onsets: on which nodes, by check; new_voters: uids that voted since, by class. version_changes: when a
+    node got another version, by uid and domain. earlier_term: from when until when an earlier aggregator led;
+    late: nodes with a first report long after the start of this one.
     """
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
@@ -39,7 +38,6 @@ class VoteIndex:
         self.new_voters: dict[str, set[str]] = {}
         self.version_changes: dict[tuple[str, str], float] = {}
         self.began = inf
-        self.unreported = 0
         self.earlier_term = (inf, -inf)
         self.late: set[str] = set()
         self._versions: dict[str, tuple[str, ...]] = {}  # the latest of each topology, by uid

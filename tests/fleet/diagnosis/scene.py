@@ -77,17 +77,14 @@ class Voters(NodeEvidence):
         return False
 
     def shown_checks(self, uid: str) -> Set[str]:
-        return self.firing(uid).keys()
+        firings = self.diagnosis.voting.firings
+        return {check for check in firings if uid in firings[check].active}
 
     def nodes_showing(self, _check: str) -> dict[str, float]:
         return {}
 
     def job_starts(self, _uid: str) -> Iterable[JobStart]:
         return ()
-
-    def firing(self, uid: str) -> dict[str, tuple[str, ...]]:
-        firings = self.diagnosis.voting.firings
-        return {check: VIEWS.get(check, ()) for check in firings if uid in firings[check].active}
 
     def shown_faults(
         self, uids: Iterable[str], degraded: DegradedDomain, votes: VoteIndex, now: float

@@ -177,7 +177,7 @@ def test_stale_agents_equal_a_check_of_every_node(steps: list[tuple[str, int, fl
             planner.state.placements, planner.last_reports, fleet.mono, after, freeze, long_stale
         )
         silent = planner.stale_agents.stale - planner.state.reports.keys()
-        assert planner.diagnosis.voting.unreported == len(silent)
+        assert len(planner.vote_collector.evidence.stopped.unreported) == len(silent)
 
 
 def test_a_node_is_stale_from_its_last_report() -> None:
