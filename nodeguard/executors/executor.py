@@ -39,7 +39,4 @@ class ExecutorReports(Protocol):
         """Handle that a decision is carried out. record: of the decision."""
 
     def write_failed(self, node: str, error: WriteError) -> None:
-        """Handle that an attempt failed. The executor tries again, except if `marks_failed` follows."""
-
-    def marks_failed(self, node: str) -> None:
-        """Handle that a decision is not carried out: the next plan decides again."""
+        """Handle that an attempt failed."""

@@ -57,11 +57,10 @@ class Mark(StrEnum):
 
 
 class Requester(StrEnum):
-    """What requests a mark: a finding of the node, the diagnosis of a domain, or an operator."""
+    """What requests a mark: a finding of the node, or the diagnosis of a domain."""
 
     FINDING = "finding"
     DOMAIN = "domain"
-    OPERATOR = "operator"
 
 
 class MarkKind(Struct, frozen=True, kw_only=True):

@@ -62,9 +62,6 @@ class Reports:
         if error.is_refused:
             self._refused.append(node)
 
-    def marks_failed(self, node: str) -> None:
-        pass
-
 
 class WebhookPlace:
     """A receiver of marks in front of a scheduler, on its own."""

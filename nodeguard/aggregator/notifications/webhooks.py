@@ -51,9 +51,6 @@ class OwnerReports:
         if self._is_owner(node):
             self._inputs.write_failed(node, error)
 
-    def marks_failed(self, node: str) -> None:
-        """Do nothing: the next list of all nodes repeats a request that the receiver refused."""
-
     def _is_owner(self, node: str) -> bool:
         """Return whether the node has this owner: its labels may have changed since the request."""
         inventory_node = self._fleet.node(node)

@@ -48,11 +48,6 @@ class RejectedReports:
         if len(self._latest) > _NODES:
             self._latest.popitem(last=False)
 
-    def latest(self, node: str, now: float) -> RejectedReport | None:
-        """Return the rejection of a node; None if there was none for SHOWN_FOR seconds."""
-        rejected = self._latest.get(node)
-        return rejected if rejected is not None and now - rejected.last <= SHOWN_FOR else None
-
     def recent(self, now: float) -> tuple[RejectedReport, ...]:
         """Return the rejections of the past SHOWN_FOR seconds, the latest first."""
         latest = reversed(self._latest.values())

@@ -30,9 +30,6 @@ class Reports:
     def write_failed(self, node: str, error: WriteError) -> None:
         self.failures.append((node, error))
 
-    def marks_failed(self, node: str) -> None:
-        raise AssertionError(f"{node}: a later list has each decision")
-
 
 class Scene:
     """An executor with a receiver and a clock."""
