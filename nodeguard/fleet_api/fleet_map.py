@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import starmap
 from typing import Any
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.topology.members import path_prefixes
 from nodeguard.fleet_api.domain import list_topologies
-from nodeguard.fleet_api.node import UNKNOWN, list_nodes
+from nodeguard.fleet_api.node import UNKNOWN, known_health, placements, summarize_nodes
 from nodeguard.fleet_api.schema.node import NodeSummary
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
 from nodeguard.model.finding import Health
@@ -85,14 +85,18 @@ def fleet_map(planner: Planner, now: Instant, topology: str = "") -> FleetMap:
     if topology not in choices:
         first = POOLS if choices[0] in VERSION_TOPOLOGIES else choices[0]
         topology = next((path.partition("/")[0] for path in sorted(planner.domain_marks.decisions)), first)
-    nodes = defaultdict[str, list[NodeSummary]](list)
-    for node in list_nodes(planner, now).nodes:
-        path = node.pool if topology == POOLS else _domain(planner, planner.state.uid(node.node), topology)
-        nodes[path].append(node)
+    nodes, stale = placements(planner), planner.state.stale_agents(now).stale
+    paths = {
+        node.name: node.pool if topology == POOLS else _domain(planner, node.uid, topology) for node in nodes
+    }
+    not_ok = (node for node in nodes if known_health(planner, node.uid, stale) != Health.OK)
+    summaries = defaultdict[str, list[NodeSummary]](list)
+    for node in summarize_nodes(planner, not_ok, now):
+        summaries[paths[node.node]].append(node)
     parts = defaultdict[str, list[MapPart]](list)
-    for path, members in nodes.items():
+    for path, size in Counter(paths.values()).items():
         highest = path if topology == POOLS else next(iter(path_prefixes(path)), "")
-        parts[highest].append(_part(planner, path, members))
+        parts[highest].append(_part(planner, path, size, summaries[path]))
     groups = sorted(starmap(_group, parts.items()), key=_severity)
     faulty = tuple(group for group in groups if group.parts)
     return FleetMap(topology, choices, faulty, tuple(group for group in groups if not group.parts))
@@ -118,15 +122,13 @@ def _severity(item: MapGroup | MapPart) -> tuple[Any, ...]:
     )
 
 
-def _part(planner: Planner, path: str, members: list[NodeSummary]) -> MapPart:
-    faulty = sorted(
-        (node for node in members if node.health != Health.OK), key=lambda node: _RANK[node.health]
-    )
+def _part(planner: Planner, path: str, size: int, faulty: list[NodeSummary]) -> MapPart:
     above = path
     while above and above not in planner.domain_marks.decisions:
         above = above.rpartition("/")[0]
     state = planner.domain_marks.decisions[above].state if above else None
-    return MapPart(path, len(members), tuple(faulty), above, state)
+    worst_first = sorted(faulty, key=lambda node: _RANK[node.health])
+    return MapPart(path, size, tuple(worst_first), above, state)
 
 
 def _domain(planner: Planner, uid: str, topology: str) -> str:

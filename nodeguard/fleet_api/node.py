@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import no_request_reason
@@ -183,14 +183,19 @@ def placements(planner: Planner, of: str = "", selector: LabelSelector = EVERY_N
 
 def list_nodes(planner: Planner, now: Instant, selector: LabelSelector = EVERY_NODE) -> NodeList:
     """Return the nodes of the fleet that a selector selects, by name."""
+    summaries = summarize_nodes(planner, placements(planner, selector=selector), now)
+    return NodeList(VERSION, rfc3339(now.wall), summaries)
+
+
+def summarize_nodes(
+    planner: Planner, nodes: Iterable[NodePlacement], now: Instant
+) -> tuple[NodeSummary, ...]:
+    """Return the summaries of nodes of the fleet, in their order."""
     marked, stale = frozenset(planner.state.marks.marked_nodes()), planner.state.stale_agents(now).stale
-    summaries = (
-        _summary(
-            planner, placement, stale, now, _marks(planner, placement.uid) if placement.uid in marked else ()
-        )
-        for placement in placements(planner, selector=selector)
+    return tuple(
+        _summary(planner, node, stale, now, _marks(planner, node.uid) if node.uid in marked else ())
+        for node in nodes
     )
-    return NodeList(VERSION, rfc3339(now.wall), tuple(summaries))
 
 
 def _summary(

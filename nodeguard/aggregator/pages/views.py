@@ -31,7 +31,6 @@ from nodeguard.fleet_api.incident import (
     group_incidents,
     select_incidents,
     summarize_incident,
-    worst_incidents,
 )
 from nodeguard.fleet_api.node import describe_node, known_health, list_nodes
 from nodeguard.fleet_api.schema.domain import DomainSummary
@@ -57,8 +56,7 @@ from nodeguard.model.check import Check
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 
-# Incidents of different checks on the first page, and rows of the lists.
-_WORST = 5
+# Rows of the lists.
 _INCIDENTS = 50
 _INCIDENTS_OF_CHECK = 20
 _NODES = 500
@@ -104,12 +102,13 @@ def fleet_page(fleet: Fleet, topology: str, changes: Html = EMPTY) -> PageConten
     rows = [row for row in head.rows if not (isinstance(row, Field) and row.name in elsewhere)]
     urgent = [row for row in rows if row.is_urgent]
     rest = [row for row in rows if not row.is_urgent]
-    worst, omitted = worst_incidents(fleet.planner, fleet.service, fleet.now, _WORST)
     agents = status.agents
     if agents.not_reporting > agents.stale:
         # The first minute: what the page does not show is unknown, not healthy.
         urgent.append(Field("agents", agents_text(agents), name_style="warning"))
-    incidents = incident_table(worst, {}) if worst else element("p", f"No incidents{_calm(status)}.")
+    incidents = (
+        incident_table(status.worst, {}) if status.worst else element("p", f"No incidents{_calm(status)}.")
+    )
     content = (
         element(
             "section",
@@ -123,8 +122,8 @@ def fleet_page(fleet: Fleet, topology: str, changes: Html = EMPTY) -> PageConten
             "section",
             element("h2", "Worst incidents ", element("small", link("/incidents", "all incidents"))),
             incidents,
-            element("p", link(incidents_path(), f"and {count_noun(omitted, 'more kind')}"))
-            if omitted
+            element("p", link(incidents_path(), f"and {count_noun(status.worst_omitted, 'more kind')}"))
+            if status.worst_omitted
             else EMPTY,
         ),
         element(
