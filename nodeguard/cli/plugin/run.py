@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from importlib import import_module
 
-from nodeguard.cli.dispatch import HELP, command_list, run_command
 from nodeguard.cli.plugin.options import NAMESPACE, ClusterOptions, split_options, with_options
 from nodeguard.cli.plugin.routes import RECORDS_OPERATOR, Route, is_local, route
+from nodeguard.cli.run import HELP, command_list, run_command
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import MISSING_EXTRA, OK, UNKNOWN, UsageError
 
