@@ -148,6 +148,11 @@ class Recording:
         """Return NVML events after second `since` up to `until`, oldest first."""
         return tuple(event for state in self._between(since, until) for event in state.events)
 
+    @property
+    def has_nvml(self) -> bool:
+        """Whether the recording has results of NVML calls."""
+        return "nvml.json" in self._own
+
     def is_recorded(self, source: str, paths: Iterable[str]) -> bool:
         """Return whether a source was recorded: from the manifest, else whether the bundle has data of it.
 

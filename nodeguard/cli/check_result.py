@@ -43,7 +43,8 @@ class CheckResult(NamedTuple):
     """The verdict on a node at a time, with its judgement, and where commands for it run.
 
     conclusion: what the verdict means. is_partial: whether it is on some checks or GPUs only. elsewhere:
-    findings of the node that are not about the selected GPUs.
+    findings of the node that are not about the selected GPUs. unrecorded: what a recording lacks, and the
+    checks that need it; empty for nothing.
     """
 
     hostname: str
@@ -54,6 +55,7 @@ class CheckResult(NamedTuple):
     conclusion: str = ""
     is_partial: bool = False
     elsewhere: tuple[Finding, ...] = ()
+    unrecorded: str = ""
 
 
 def checks_of_gpus(checks: Iterable[Check]) -> list[Check]:
@@ -66,9 +68,15 @@ def with_conclusion(task: CheckTask, result: CheckResult) -> CheckResult:
     verdict, selection, reason = result.verdict, task.selection, ""
     if selection is not None:
         verdict = restrict_verdict(verdict, selection.checks, task.sources)
-        if not (verdict.evaluated or verdict.read_failures):
+        if not (verdict.evaluated or verdict.read_failures or result.unrecorded):
             reason = reason_not_evaluated(selection.names, selection.checks)
-    text = conclusion(result.hostname, verdict, reason, selection.text if selection else "")
+    text = conclusion(
+        result.hostname,
+        verdict,
+        reason,
+        selection.text if selection else "",
+        is_incomplete=bool(result.unrecorded),
+    )
     return result._replace(verdict=verdict, conclusion=text, is_partial=selection is not None)
 
 
@@ -90,5 +98,6 @@ def with_gpus(task: CheckTask, result: CheckResult, gpus: GpuSelection) -> Check
         reason,
         selection=selection.text if selection else "all checks",
         elsewhere=elsewhere,
+        is_incomplete=bool(result.unrecorded),
     )
     return result._replace(verdict=verdict, conclusion=text, is_partial=True, elsewhere=elsewhere)

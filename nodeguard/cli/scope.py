@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.model.check import Check, Compare, EventOccurred
 from nodeguard.model.finding import DataStatus, Finding, Health, Verdict, worst
 from nodeguard.model.observation import DERIVED
@@ -76,6 +77,16 @@ def required_sources(checks: Iterable[Check], sources: Mapping[str, frozenset[st
     return frozenset(
         name for check in checks for signal in _signals(check) for name in _from(signal, sources)
     )
+
+
+def unrecorded_nvml(checks: Iterable[Check], sources: Sequence[Source]) -> str:
+    """Return which checks a recording without data of NVML cannot make; empty if none of them needs any."""
+    signals = {source.name: frozenset(source.signals) for source in sources}
+    missing = [check for check in checks if required_sources((check,), signals) == {NvmlSource.name}]
+    if not missing:
+        return ""
+    families = ", ".join(sorted({check.family for check in missing}))
+    return f"the recording has no nvml.json: {count_noun(len(missing), 'check')} not made, of {families}"
 
 
 def _signals(check: Check) -> Iterator[str]:

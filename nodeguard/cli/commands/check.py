@@ -20,6 +20,7 @@ from nodeguard.cli.options import (
     add_runbook_url_base,
     directory,
 )
+from nodeguard.cli.scope import unrecorded_nvml
 from nodeguard.cli.streams import as_document, is_terminal, print_output
 from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, UsageError, duration
 from nodeguard.derive.derive import PlatformHints
@@ -27,6 +28,7 @@ from nodeguard.fleet_api.view import Section, View
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Finding, Health, Verdict
 from nodeguard.model.recovery import Recovery, Site, recovery_commands
+from nodeguard.sources.pci import PciSource
 from nodeguard.sources.registry import all_sources
 
 # The configuration of slurmd: on the node, or fetched from the controller. Source: Slurm, configless mode.
@@ -135,12 +137,19 @@ def _check_recording(task: CheckTask) -> CheckResult:
     )
     judgement = task.judgement(site)
     *_, (at, verdict) = replay_verdicts(recording, task.sources, judgement)
+    unrecorded = ""
+    # The PCI devices of a machine show that it has no GPUs, and so no results of NVML.
+    has_gpus = judgement.gpus() or not recording.is_recorded(PciSource.name, PciSource.paths)
+    if has_gpus and not recording.has_nvml:
+        checks = task.selection.checks if task.selection else task.catalogue.checks
+        unrecorded = unrecorded_nvml(checks, task.sources)
     return CheckResult(
         hostname=manifest.hostname,
         verdict=verdict,
         instant=recording.state_at(at).instant,
         judgement=judgement,
         site=judgement.site(manifest.hostname),
+        unrecorded=unrecorded,
     )
 
 
@@ -243,6 +252,7 @@ def _print(task: CheckTask, result: CheckResult) -> None:
                 commands=commands,
                 is_partial=result.is_partial,
                 elsewhere=result.elsewhere,
+                unrecorded=result.unrecorded,
             )
             if options.output == "wide":
                 width = terminal_width() if is_terminal() else None

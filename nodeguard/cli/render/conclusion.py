@@ -44,21 +44,23 @@ def conclusion(
     reason: str = "",
     selection: str = "",
     elsewhere: Sequence[Finding] = (),
+    *,
+    is_incomplete: bool = False,
 ) -> str:
     """Return what a verdict means for the node, in one or a few sentences.
 
     subject: the host name, or GPUs of it. reason: why the health is unknown, where it is known.
     selection: the checks that were evaluated, as in `the checks of gpu`; empty for all. elsewhere: findings
-    of the node that are not about the subject.
+    of the node that are not about the subject. is_incomplete: whether a recording lacks a part of the node.
     """
-    text = _conclusion(subject, verdict, reason, selection)
+    text = _conclusion(subject, verdict, reason, selection, is_incomplete=is_incomplete)
     if not elsewhere:
         return text
     noun = "finding" if len(elsewhere) == 1 else "findings"
     return f"{text} Elsewhere on the node: {_counts(elsewhere)} {noun}."
 
 
-def _conclusion(subject: str, verdict: Verdict, reason: str, selection: str) -> str:
+def _conclusion(subject: str, verdict: Verdict, reason: str, selection: str, *, is_incomplete: bool) -> str:
     unread = ""
     if verdict.read_failures:
         unread = (
@@ -70,7 +72,9 @@ def _conclusion(subject: str, verdict: Verdict, reason: str, selection: str) -> 
         return f"the health of {subject} is unknown: {because}.{worst}{unread}"
     if verdict.findings:
         return f"{subject} {_WORK[verdict.health]}. {_worst(verdict.findings)}{unread}"
-    if selection:
+    if is_incomplete:
+        text = f"no fault was found on {subject}, but not all of it was recorded."
+    elif selection:
         text = f"{subject} passed {selection}."
     elif verdict.read_failures:
         text = f"no fault was found on {subject}, but not all of it could be read."

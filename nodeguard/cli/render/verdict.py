@@ -59,7 +59,7 @@ class VerdictText(NamedTuple):
     conclusion: the first line. meanings: of coded readings in the evidence. inventory: of the machine, empty
     for none. checks_option: the --checks options of the command line. commands: of a finding's action.
     is_partial: whether only some checks or GPUs were evaluated. elsewhere: findings of the node that are not
-    about the selected GPUs; they may have ended a program.
+    about the selected GPUs; they may have ended a program. unrecorded: see CheckResult.
     """
 
     conclusion: str
@@ -71,6 +71,7 @@ class VerdictText(NamedTuple):
     commands: Callable[[Finding], tuple[str, ...]] = no_commands
     is_partial: bool = False
     elsewhere: tuple[Finding, ...] = ()
+    unrecorded: str = ""
 
 
 def verdict_view(
@@ -79,8 +80,10 @@ def verdict_view(
     """Return the view. quiet: problems only. verbose: passed checks and counters, too."""
     verdict = text.verdict
     about_machine = text.inventory and (verdict.evaluated or verdict.findings) and not quiet
-    machine = (Field("machine", text.inventory, "dim"),) if about_machine else ()
-    sections = [Section(headline(text), machine)]
+    facts = [Field("machine", text.inventory, "dim")] if about_machine else []
+    if text.unrecorded and not quiet:
+        facts.append(Field("missing", text.unrecorded, name_style="warning"))
+    sections = [Section(headline(text), tuple(facts))]
     shown: set[tuple[str, ...]] = set()
     in_full = len(verdict.findings) if detail.findings is None else detail.findings
     for finding in verdict.findings[:in_full]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,26 @@ def test_a_finding_has_message_evidence_and_action(capsys: pytest.CaptureFixture
     for field in ("message", "since", "evidence", "action", "see"):
         assert re.search(rf"^  {field} ", printed, re.MULTILINE), field
     assert "checks passed" in printed
+
+
+def test_a_recording_without_nvml_names_the_checks_that_it_does_not_allow(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    without = tmp_path / "without"
+    shutil.copytree(HEALTHY, without, symlinks=True)
+    (without / "nvml.json").unlink()
+    assert main(["check", "--from", str(without)]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == "OK  no fault was found on healthy-dgx-h100, but not all of it was recorded."
+    assert re.search(
+        r"  missing   the recording has no nvml.json: \d\d checks not made, of driver,$",
+        "\n".join(rest),
+        re.MULTILINE,
+    )
+    assert main(["check", "--from", str(without), "gpu-ecc-*"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert "passed" not in first
+    assert "  missing   the recording has no nvml.json: 4 checks not made, of gpu-memory" in rest
 
 
 def test_a_table_fits_the_terminal(
@@ -274,10 +295,9 @@ def test_no_evaluated_check_exits_with_3(tmp_path: Path, capsys: pytest.CaptureF
     assert 'nodeguard_node_health{health="ok"} 0.0' in metrics
     assert 'nodeguard_node_data_status{data_status="unknown"} 1.0' in metrics
     assert main(["check", "--from", str(tmp_path)]) == 3
-    assert (
-        capsys.readouterr().out.strip()
-        == "UNKNOWN  the health of bare is unknown: no check could be evaluated."
-    )
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == "UNKNOWN  the health of bare is unknown: no check could be evaluated."
+    assert rest[0].startswith("  missing   the recording has no nvml.json: ")
 
 
 def test_a_finding_has_the_commands_of_its_action(capsys: pytest.CaptureFixture[str]) -> None:
