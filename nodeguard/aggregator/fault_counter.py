@@ -162,9 +162,12 @@ class FaultCounter:
     def _count_false_alarms(
         self, planner: Planner, decisions: Mapping[str, OperatorDecision], now: Instant
     ) -> None:
-        statements = {name for name, decision in decisions.items() if decision.false_alarm is not None}
-        before, self._statements = self._statements, statements
-        # A repeated statement is about the same occurrence: one that begins removes the statement.
+        statements = {name for name, decision in decisions.items() if decision.is_false_alarm}
+        withdrawn = {name for name, decision in decisions.items() if decision.false_alarm} - statements
+        before = self._statements
+        # A repeated statement is about the same occurrence, also after it was withdrawn: one that begins
+        # removes the statement.
+        self._statements = statements | (withdrawn & (before or set()))
         for name in sorted(statements - before) if before is not None else ():
             incident = planner.incident(name)
             if incident is not None and not incident.injected:

@@ -139,7 +139,8 @@ def fleet_record(events: Iterable[HistoryEvent]) -> FleetRecord:
 def _false_occurrences(notes: Iterable[HistoryNote], incidents: Iterable[Incident]) -> set[tuple[str, float]]:
     """Return the occurrences that operators recorded as false alarms, by name and begin: the latest one at
     the time of the statement. The note may be later: an aggregator that starts records all decisions. An
-    occurrence that begins after the note is never meant, also if the history has no earlier one.
+    occurrence that begins after the note is never meant, also if the history has no earlier one. The latest
+    statement about an occurrence counts.
     """
     begins: dict[str, list[float]] = defaultdict(list)
     for incident in incidents:
@@ -153,7 +154,9 @@ def _false_occurrences(notes: Iterable[HistoryNote], incidents: Iterable[Inciden
         stated_at = min(note.at, parse_or_zero(statement.at) + 1.0) if statement.at else note.at
         begun = [at for at in begins[note.name] if at <= note.at]
         began = [at for at in begun if at <= stated_at] or begun
-        if began:
+        if began and statement.withdrawn:
+            occurrences.discard((note.name, max(began)))
+        elif began:
             occurrences.add((note.name, max(began)))
     return occurrences
 

@@ -191,7 +191,8 @@ def _decision(change: RecordedChange) -> Iterator[HistoryEntry]:
     if decision.clear and decision.clear != earlier.clear:
         yield _entry(change, "cleared", f"clear requested by {decision.clear}", incident=decision.incident)
     if decision.false_alarm is not None and decision.false_alarm != earlier.false_alarm:
-        text = f"recorded as a false alarm by {decision.false_alarm.text}"
+        statement = "recorded as a false alarm" if decision.is_false_alarm else "false alarm withdrawn"
+        text = f"{statement} by {decision.false_alarm.text}"
         yield _entry(change, "false-alarm", text, incident=decision.incident)
 
 

@@ -202,9 +202,7 @@ def latest_end(
         for incident in all_incidents(planner)
         if incident.is_fault and not (incident.is_open or incident.injected)
     ]
-    faults = (
-        incident for incident in ended if decisions.get(incident.name, _NO_DECISION).false_alarm is None
-    )
+    faults = (incident for incident in ended if not decisions.get(incident.name, _NO_DECISION).is_false_alarm)
     latest = max(faults, key=lambda incident: incident.resolved_at, default=None)
     if latest is None:
         return None

@@ -164,6 +164,7 @@ class _FalseAlarm(Struct):
     by: Annotated[str, _schema(minLength=1, **_NoteKeywords)] = ""
     at: _Time = ""
     reason: Annotated[str, _schema(**{**_NoteKeywords, "maxLength": MAX_LINE})] = ""
+    withdrawn: bool = False
 
 
 class IncidentSpec(Struct, rename="camel"):
@@ -212,8 +213,15 @@ def clear_spec(by: str, timestamp: str) -> dict[str, Any]:
 
 
 def false_alarm_spec(statement: FalseAlarm) -> dict[str, Any]:
-    """Return the merge patch of the spec by which an operator states a false alarm."""
-    return {"falseAlarm": {"by": statement.by, "at": statement.at, "reason": statement.reason or None}}
+    """Return the merge patch of the spec by which an operator states a false alarm, or withdraws that."""
+    return {
+        "falseAlarm": {
+            "by": statement.by,
+            "at": statement.at,
+            "reason": statement.reason or None,
+            "withdrawn": statement.withdrawn or None,
+        }
+    }
 
 
 def forget_decisions(decision: OperatorDecision, opened_at: float, latest: float) -> OperatorDecision:
@@ -291,4 +299,5 @@ def _clear_text(clear: _Clear | None) -> str:
 def _to_false_alarm(statement: _FalseAlarm | None) -> FalseAlarm | None:
     if statement is None:
         return None
-    return FalseAlarm(statement.by.strip(), statement.at.strip(), statement.reason.strip())
+    texts = statement.by.strip(), statement.at.strip(), statement.reason.strip()
+    return FalseAlarm(*texts, statement.withdrawn)

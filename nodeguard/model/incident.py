@@ -184,7 +184,9 @@ class ClearAnswer(StrEnum):
 
 
 class FalseAlarm(Struct, frozen=True, omit_defaults=True):
-    """An operator's statement that an incident was no fault: its check was wrong."""
+    """An operator's statement that an incident was no fault: its check was wrong. One that is withdrawn stays
+    recorded: a missing one may be that of an incident that is gone.
+    """
 
     by: str
     """Name of the operator."""
@@ -194,6 +196,9 @@ class FalseAlarm(Struct, frozen=True, omit_defaults=True):
 
     reason: str = ""
     """The operator's text; empty for none."""
+
+    withdrawn: bool = False
+    """Whether it withdraws the earlier statement."""
 
     @property
     def text(self) -> str:
@@ -206,9 +211,8 @@ class OperatorDecision(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Operators' decisions on one incident.
 
     acknowledged: by whom and when. clear: by whom and when the clear was requested; a changed value is a new
-    request. answer: the agent's answer, None if unknown; answer_message: its text. false_alarm: that it was
-    no fault; None if no operator has stated that. Both are of the latest occurrence: one that begins removes
-    them.
+    request. answer: the agent's answer, None if unknown; answer_message: its text. false_alarm: the latest
+    statement about that; None for none. Both are of the latest occurrence: one that begins removes them.
     """
 
     incident: str
@@ -217,6 +221,11 @@ class OperatorDecision(Struct, frozen=True, omit_defaults=True, rename="camel"):
     answer: ClearAnswer | None = None
     answer_message: str = ""
     false_alarm: FalseAlarm | None = None
+
+    @property
+    def is_false_alarm(self) -> bool:
+        """Return whether an operator states that it was no fault."""
+        return self.false_alarm is not None and not self.false_alarm.withdrawn
 
     @property
     def cleared_at(self) -> float:

@@ -142,7 +142,7 @@ async def test_a_statement_of_an_operator_counts_once(scene: CountingScene) -> N
     await scene.report(fatal=True)
     await scene.pass_time(30.0)
     [name] = [name for incidents in scene.planner.tracker.incidents.values() for name in incidents]
-    await scene.backend.record_false_alarm(name, "ann", "a sensor")
+    await scene.backend.record_false_alarm(name, FalseAlarm("ann"))
     await scene.pass_time(60.0)
     assert scene.values("false_alarms") == {("gpu-lost",): 0.0}  # a new series
     await scene.pass_time(ZERO_SECONDS)
@@ -237,8 +237,11 @@ def test_a_statement_counts_once_for_an_occurrence() -> None:
     read(FalseAlarm("bob"))
     assert not counter.false_alarms  # decisions at the start
     read()
+    read(FalseAlarm("eve", withdrawn=True))
     read(FalseAlarm("bob"))
     read(FalseAlarm("bob", reason="a sensor"))
+    read(FalseAlarm("eve", withdrawn=True))
+    read(FalseAlarm("bob"))
     assert counter.false_alarms == {"gpu-lost": 0}  # a new series
     pass_delay(fleet, counter)
     assert counter.false_alarms == {"gpu-lost": 1}

@@ -65,6 +65,17 @@ def test_a_repeated_statement_is_one_false_alarm() -> None:
     assert begins(fleet_record([*OCCURRENCES, *notes]))[1] == [100.0]
 
 
+def test_the_latest_statement_about_an_occurrence_counts() -> None:
+    def stated(at: float, *, withdrawn: bool = False) -> HistoryEvent:
+        return decision(START + at, FalseAlarm("ann", rfc3339(START + at), withdrawn=withdrawn))
+
+    recorded, withdrawn = stated(150.0), stated(160.0, withdrawn=True)
+    assert begins(fleet_record([*OCCURRENCES, recorded, withdrawn])) == ([0.5, 100.0, 200.0], [])
+    assert begins(fleet_record([*OCCURRENCES, recorded, withdrawn, stated(170.0)]))[1] == [100.0]
+    # One about a later occurrence leaves the earlier false alarm.
+    assert begins(fleet_record([*OCCURRENCES, recorded, stated(250.0, withdrawn=True)]))[1] == [100.0]
+
+
 @pytest.mark.parametrize("stated_at", [150.0, None])
 def test_a_statement_about_a_trimmed_occurrence_leaves_a_later_fault(stated_at: float | None) -> None:
     time = "" if stated_at is None else rfc3339(START + stated_at)

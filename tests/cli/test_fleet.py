@@ -16,7 +16,7 @@ import pytest
 
 from nodeguard.cli.commands import incidents
 from nodeguard.cli.main import main
-from nodeguard.model.incident import ClearAnswer
+from nodeguard.model.incident import ClearAnswer, FalseAlarm, OperatorDecision
 from nodeguard.model.node import Node
 from nodeguard.wire.report import Inventory
 from tests.aggregator.api.service import RecordingActions, running_api
@@ -311,6 +311,13 @@ def test_a_false_alarm_is_recorded_with_its_clear(
     ACTIONS.answers[:] = [WAITING, (ClearAnswer.REFUSED, NOT_CLEARED)]
     problem = f"{name()} is recorded as a false alarm, but not cleared: {NOT_CLEARED}\n"
     assert refused(capsys, *words) == f"nodeguard incidents: {problem}"
+
+
+def test_a_false_alarm_is_withdrawn(capsys: pytest.CaptureFixture[str]) -> None:
+    ACTIONS.decisions = {name(): OperatorDecision(name(), false_alarm=FalseAlarm("bob"))}
+    words = ("incidents", "withdraw", name(), "--by", "eve", "--reason", "a real fault")
+    assert printed(capsys, *words) == "Done: withdraw.\n"
+    assert ACTIONS.calls == [("withdraw", name(), "eve", "a real fault")]
 
 
 def test_a_reason_without_a_false_alarm_is_refused_without_an_aggregator(

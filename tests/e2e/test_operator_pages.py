@@ -208,6 +208,9 @@ def test_an_incident_is_read_acknowledged_and_cleared(marked: Operator) -> None:
     command = 'nodeguard incidents clear gpu-3/port-flap --false-alarm --reason "a switch was replaced"'
     recorded = marked.run(REPORT, command, {"gpu-3/port-flap": name["NAME"]})
     assert recorded == f"{name['NAME']} is recorded as a false alarm\n"
+    command = 'nodeguard incidents withdraw gpu-3/port-flap --reason "the cable was damaged"'
+    withdrawn = marked.run(REPORT, command, {"gpu-3/port-flap": name["NAME"]})
+    assert withdrawn == f"{name['NAME']} is no longer recorded as a false alarm\n"
 
 
 def test_commands_of_the_fleet_pages_answer(marked: Operator) -> None:

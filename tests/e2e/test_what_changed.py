@@ -71,6 +71,7 @@ def test_an_operator_reads_what_changed_and_who_did_it(controlplane: Cluster) ->
         aggregator.until(lambda: ("false-alarm", "") in changes(aggregator))
         report = json.loads(run_here("report", str(aggregator.directory), "-o", "json"))
         assert (report["total"]["faults"], report["total"]["false_alarms"]) == (0, 1)
+        a_false_alarm_is_withdrawn(aggregator)
         text = " ".join(run(aggregator, "history").split())
         assert "paused by ada at 20" in text
         assert ": a driver rollout" in text
@@ -86,3 +87,13 @@ def test_an_operator_reads_what_changed_and_who_did_it(controlplane: Cluster) ->
         aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_paused") == 1)
         aggregator.until(lambda: not scene.condition(controlplane, "burn-in"))
         assert scene.taints(controlplane, "burn-in") == [THEIRS]
+
+
+def a_false_alarm_is_withdrawn(aggregator: Aggregator) -> None:
+    """The report counts the fault again."""
+    words = ("incidents", "withdraw", "faulty", "--reason", "a real fault", "--by", "ann")
+    assert "is no longer recorded as a false alarm" in run(aggregator, *words)
+    aggregator.until(lambda: changes(aggregator).count(("false-alarm", "")) == 2)
+    assert "withdrawn by ann at 20" in run(aggregator, "describe", "incident", "faulty")
+    report = json.loads(run_here("report", str(aggregator.directory), "-o", "json"))
+    assert (report["total"]["faults"], report["total"]["false_alarms"]) == (1, 0)

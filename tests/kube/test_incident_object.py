@@ -143,12 +143,22 @@ def test_a_clear_is_distinct_by_operator_and_time(spec: dict[str, object], clear
 
 
 @pytest.mark.parametrize(
-    "statement", [FalseAlarm("ada"), FalseAlarm("ada", RESOLVED), FalseAlarm("ada", RESOLVED, "a bad sensor")]
+    "statement",
+    [
+        FalseAlarm("ada"),
+        FalseAlarm("ada", RESOLVED),
+        FalseAlarm("ada", RESOLVED, "a bad sensor"),
+        FalseAlarm("ada", RESOLVED, withdrawn=True),
+    ],
 )
 def test_a_false_alarm_is_read_as_it_is_written(statement: FalseAlarm) -> None:
     metadata = {"name": "one", "uid": "u", "resourceVersion": "7"}
-    content = {"metadata": metadata, "spec": false_alarm_spec(statement)}
-    observed = decode_incident(msgspec.json.encode(content).replace(b'"reason":null', b'"reason":""'))
+    # A merge patch removes what is null.
+    patch = {
+        name: value for name, value in false_alarm_spec(statement)["falseAlarm"].items() if value is not None
+    }
+    content = {"metadata": metadata, "spec": {"falseAlarm": patch}}
+    observed = decode_incident(msgspec.json.encode(content))
     assert observed.decision == OperatorDecision("one", false_alarm=statement)
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -238,10 +239,10 @@ async def test_a_clear_and_a_false_alarm_do_not_count_for_a_later_fault(
 ) -> None:
     async with running_writer(api) as (writers, writer, decisions):
         await write_resolved(writers, writer)
-        statement = {"by": "ada", "at": "2027-01-15T08:00:00Z", "reason": "a bad sensor"}
+        false_alarm = FalseAlarm("ada", "2027-01-15T08:00:00Z", "a bad sensor", withdrawn=True)
+        statement = msgspec.to_builtins(false_alarm)
         spec = {"acknowledged": "ada", "clear": {"by": "ada: reseated"}, "falseAlarm": statement}
         defined.kubectl("patch", "nodeincident", LOST.name, "--type=merge", "-p", json.dumps({"spec": spec}))
-        false_alarm = FalseAlarm(**statement)
         await writers.until(lambda: any(incident.false_alarm == false_alarm for incident in decisions))
         writer.set_desired([REOPENED], REOPENED.last_transition)
         await writers.until(lambda: writer.current_incidents() == [REOPENED])

@@ -22,6 +22,7 @@ from nodeguard.aggregator.api.requests import (
     UnmarkRequest,
 )
 from nodeguard.aggregator.backends.operator_actions import (
+    ANONYMOUS,
     OperatorActionError,
     OperatorActions,
     foreign_taints_note,
@@ -41,8 +42,8 @@ from nodeguard.fleet_api.text.phrases import first_names
 from nodeguard.local.unix_socket import is_authorized_peer
 from nodeguard.model.action_store import ActionStore, ActionStoreError
 from nodeguard.model.check import Check
-from nodeguard.model.incident import IncidentState
-from nodeguard.model.instant import Instant
+from nodeguard.model.incident import FalseAlarm, IncidentState
+from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.label_selector import LabelSelector, SelectorError, parse_label_selector
 from nodeguard.model.printable import printable_json
 
@@ -213,6 +214,8 @@ class _Handlers:
         actions = self._context.actions
         if wanted.false_alarm:
             return _answer(ActionResult(await self._false_alarm(name, wanted)))
+        if wanted.action == "withdraw":
+            return _answer(ActionResult(await self._withdraw(name, wanted)))
         if wanted.reason:
             raise _RefusedError(400, "a reason is for a false alarm only: add false_alarm, or leave it out")
         self._open(name)
@@ -228,13 +231,27 @@ class _Handlers:
         incident, actions = self._context.planner.incident(name), self._context.actions
         if incident is None or incident.is_open:
             self._open(name)
-        recorded = await actions.record_false_alarm(name, wanted.by, wanted.reason)
+        recorded = await actions.record_false_alarm(name, self._statement(wanted))
         if incident is None or not incident.is_open:
             return recorded
         try:
             return f"{recorded}; {await actions.clear(name, wanted.by)}"
         except OperatorActionError as error:
             raise OperatorActionError(f"{recorded}, but not cleared: {error}") from None
+
+    async def _withdraw(self, name: str, wanted: IncidentAction) -> str:
+        """Withdraw a false alarm. Returns the message. Raises _RefusedError, OperatorActionError."""
+        decision = self._context.service().decisions.get(name)
+        if decision is None or not decision.is_false_alarm:
+            if self._context.planner.incident(name) is None:
+                raise _no_incident(name)
+            raise _RefusedError(409, f"{name} is not recorded as a false alarm: there is nothing to withdraw")
+        return await self._context.actions.record_false_alarm(name, self._statement(wanted))
+
+    def _statement(self, wanted: IncidentAction) -> FalseAlarm:
+        """Return the statement about a false alarm that an operator makes now."""
+        at = rfc3339(self._context.now().wall)
+        return FalseAlarm(wanted.by or ANONYMOUS, at, wanted.reason, withdrawn=wanted.action == "withdraw")
 
     def _open(self, name: str) -> None:
         """Check that an incident is open. Raises _RefusedError."""

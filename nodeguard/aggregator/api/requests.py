@@ -45,11 +45,11 @@ class UnmarkRequest(Struct, frozen=True, forbid_unknown_fields=True):
 class IncidentAction(Struct, frozen=True, forbid_unknown_fields=True):
     """An operator's action on an incident: acknowledge it, or clear it because its fault is fixed.
 
-    false_alarm: with a clear, record that there was no fault, also of an incident that is over; reason: of
-    that.
+    false_alarm: with a clear, record that there was no fault, also of an incident that is over; `withdraw`
+    withdraws that. reason: of either.
     """
 
-    action: Literal["acknowledge", "clear"]
+    action: Literal["acknowledge", "clear", "withdraw"]
     by: By = ""
     false_alarm: bool = False
     reason: Reason = ""

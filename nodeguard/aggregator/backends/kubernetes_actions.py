@@ -131,12 +131,12 @@ class KubernetesOperatorActions:
         incident = await self._patch_spec(name, clear_spec(by or ANONYMOUS, rfc3339(time.time())))
         return clear_message(name, of_many=is_shared(incident))
 
-    async def record_false_alarm(self, name: str, by: str, reason: str) -> str:
-        """Record that an incident was no fault, in its spec."""
-        statement = FalseAlarm(by or ANONYMOUS, rfc3339(time.time()), reason)
-        stored = await self._patch_spec(name, false_alarm_spec(statement))
-        if stored.decision.false_alarm is None:
-            problem = "the CustomResourceDefinition has no field spec.falseAlarm"
+    async def record_false_alarm(self, name: str, statement: FalseAlarm) -> str:
+        """Record whether an incident was no fault, in its spec."""
+        stored = (await self._patch_spec(name, false_alarm_spec(statement))).decision.false_alarm
+        if stored is None or stored.withdrawn != statement.withdrawn:
+            missing = "spec.falseAlarm" if stored is None else "spec.falseAlarm.withdrawn"
+            problem = f"the CustomResourceDefinition has no field {missing}"
             raise OperatorActionError(f"{_NOT_DONE}: {problem}: {REMEDY}")
         return false_alarm_message(name, statement)
 

@@ -44,8 +44,8 @@ class OperatorActions(Protocol):
     async def clear(self, name: str, by: str) -> str:
         """Clear an incident: its fault is fixed."""
 
-    async def record_false_alarm(self, name: str, by: str, reason: str) -> str:
-        """Record that an incident, open or resolved, was no fault. It is not cleared by that."""
+    async def record_false_alarm(self, name: str, statement: FalseAlarm) -> str:
+        """Record whether an incident, open or resolved, was no fault. It is not cleared by that."""
 
 
 # The name of an operator who gave none.
@@ -53,8 +53,11 @@ ANONYMOUS = "an operator"
 
 
 def false_alarm_message(name: str, statement: FalseAlarm) -> str:
-    """Return the message for a false alarm that is stored, and log it. name: of the incident."""
+    """Return the message for a statement that is stored, and log it. name: of the incident."""
     fields = {"incident": name, "by": statement.by, "reason": statement.reason}
+    if statement.withdrawn:
+        logger.info("false alarm of the incident withdrawn", extra=fields)
+        return f"{name} is no longer recorded as a false alarm"
     logger.info("incident recorded as a false alarm", extra=fields)
     return f"{name} is recorded as a false alarm"
 

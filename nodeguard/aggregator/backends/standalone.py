@@ -29,7 +29,7 @@ from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.fleet_api.service_state import STANDALONE
 from nodeguard.model.decision import NodeDecision
 from nodeguard.model.incident import FalseAlarm, Incident, OperatorDecision
-from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import NO_OBSERVED_MARKS, InventoryNode, ObservedMarks
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Report
@@ -197,9 +197,8 @@ class StandaloneBackend:
         incident = self._fleet.incident(name)
         return clear_message(name, of_many=incident is not None and not incident.node)
 
-    async def record_false_alarm(self, name: str, by: str, reason: str) -> str:
-        """Record that an incident was no fault."""
-        statement = FalseAlarm(by or ANONYMOUS, rfc3339(time.time()), reason)
+    async def record_false_alarm(self, name: str, statement: FalseAlarm) -> str:
+        """Record whether an incident was no fault."""
         await self._store.decide(name, false_alarm=statement)
         return false_alarm_message(name, statement)
 

@@ -1,4 +1,4 @@
-"""nodeguard incidents: acknowledge and clear incidents; `nodeguard get incidents` lists them."""
+"""nodeguard incidents: decisions of operators on incidents; `nodeguard get incidents` lists them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ _CLEAR = (
     "Ask the node's agent to clear the findings of an incident, and print its answer. The agent does not "
     "clear a finding while its condition is met. For a domain: end its degraded state. For a suppressed "
     "check: end the suppression."
+)
+_WITHDRAW = (
+    "Withdraw the record that an incident was a false alarm. nodeguard report counts it as a fault again; "
+    "the history keeps both."
+)
+_VERBS = (
+    ("acknowledge", "mute an incident", _ACKNOWLEDGE),
+    ("clear", "have its findings cleared", _CLEAR),
+    ("withdraw", "withdraw the record of a false alarm", _WITHDRAW),
 )
 _FALSE_ALARM = "record that there was no fault, also of an incident that is over; nodeguard report counts it"
 
@@ -49,8 +58,10 @@ def run(options: Namespace) -> int:
 
 def _decision(options: Namespace) -> IncidentAction:
     """Return the decision of the command line. Raises UsageError."""
-    if options.verb != "clear":
+    if options.verb == "acknowledge":
         return IncidentAction(options.verb, options.by)
+    if options.verb == "withdraw":
+        return IncidentAction(options.verb, options.by, reason=options.reason)
     if options.reason and not options.false_alarm:
         raise UsageError("--reason is for --false-alarm only: add --false-alarm, or remove --reason")
     return IncidentAction(options.verb, options.by, options.false_alarm, options.reason)
@@ -65,13 +76,14 @@ def build_parser() -> ArgumentParser:
             "nodeguard incidents acknowledge gpu-7/gpu-lost",
             "nodeguard incidents clear gpu-7/gpu-gsp-failure",
             "nodeguard incidents clear gpu-7/nic-hot --false-alarm --reason 'a wrong sensor'",
+            "nodeguard incidents withdraw gpu-7/nic-hot --reason 'the fan had failed'",
         ),
     )
-    verbs = parser.add_subparsers(dest="verb", metavar="acknowledge | clear", required=True)
-    for verb, about in (("acknowledge", _ACKNOWLEDGE), ("clear", _CLEAR)):
+    verbs = parser.add_subparsers(dest="verb", metavar=" | ".join(verb for verb, *_ in _VERBS), required=True)
+    for verb, summary, about in _VERBS:
         part = verbs.add_parser(
             verb,
-            help="mute an incident" if verb == "acknowledge" else "have its findings cleared",
+            help=summary,
             description=about,
             epilog="Exit codes: 0 done, or requested; 3 refused, or not delivered.",
         )
@@ -80,6 +92,8 @@ def build_parser() -> ArgumentParser:
             part.add_argument("--no-wait", action="store_true", help="do not wait for the agent's answer")
             part.add_argument("--false-alarm", action="store_true", help=_FALSE_ALARM)
             part.add_argument("--reason", metavar="TEXT", default="", help="why it is a false alarm")
+        if verb == "withdraw":
+            part.add_argument("--reason", metavar="TEXT", default="", help="why it is no false alarm")
         add_by(part)
         add_output(part, "text", "json", "yaml")
         add_socket(part)

@@ -32,16 +32,17 @@ class IncidentView(Struct, frozen=True):
 
     resource: the failed target. scope: the excluded work, empty for none. component: the hardware in the
     target. cause: the check that explains most symptoms; fault_class: its class. last_transition: of the
-    state. occurrences: number of times it opened. reason: of its state. marks: its marks with their waits;
-    mark: the most severe that is in effect for it, as last recorded. acknowledged: the operator.
-    clear_request: the operator and the time; clear_result: `waiting`, `done`, `partly`, `refused`, None where
-    it is not known; clear_message: the answer of the node's agent. false_alarm: the operator's statement that
-    it was no fault, None for none. until, seconds_left: as of IncidentSummary. jobs: the jobs on its
-    nodes, as far as they were read; jobs_omitted: number of further ones. symptoms_omitted: number of
-    symptoms beyond the listed ones, at the time of `message`. injected: whether an operator injected the
-    fault. hardware: of the GPU, as last known; None for another target. how: commands that carry out the
-    action, in their order; empty if there are none. write: why a requested mark, or its removal, is not
-    on its object; None if it is. guidance: of a degraded domain, see DomainView.
+    state. occurrences: number of times it opened. reason: of its state. marks: its marks with their
+    waits; mark: the most severe that is in effect for it, as last recorded. acknowledged: the operator.
+    clear_request: the operator and the time; clear_result: `waiting`, `done`, `partly`, `refused`, None
+    where it is not known; clear_message: the answer of the node's agent. false_alarm: the latest
+    statement that it was no fault, which may be withdrawn; None for none. until, seconds_left: as of
+    IncidentSummary. jobs: the jobs on its nodes, as far as they were read; jobs_omitted: number of
+    further ones. symptoms_omitted: how many more symptoms there were than the listed ones, at the time of
+    `message`. injected: whether an operator injected the fault. hardware: of the GPU, as last known; None
+    for another target. how: commands that carry out the action, in their order; empty if there are none.
+    write: why a requested mark, or its removal, is not on its object; None if it is. guidance: of a
+    degraded domain, see DomainView.
     """
 
     version: Literal[1]

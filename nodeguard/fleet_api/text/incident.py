@@ -115,7 +115,8 @@ def _facts(incident: IncidentView) -> Iterator[Field]:
     if incident.clear_request:
         yield Field("clear", f"requested by {incident.clear_request}{_clear_result(incident)}")
     if incident.false_alarm is not None:
-        yield Field("false alarm", f"recorded by {incident.false_alarm.text}")
+        statement = "withdrawn" if incident.false_alarm.withdrawn else "recorded"
+        yield Field("false alarm", f"{statement} by {incident.false_alarm.text}")
     if subjects := _subjects(incident):
         yield see(*subjects)
 

@@ -15,7 +15,7 @@ from nodeguard.aggregator.backends.operator_actions import OperatorActionError
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.model.action import NodeAction
 from nodeguard.model.action_store import ActionStoreError
-from nodeguard.model.incident import ClearAnswer, OperatorDecision
+from nodeguard.model.incident import ClearAnswer, FalseAlarm, OperatorDecision
 from tests.fleet.scene import Fleet
 from tests.waiting import PATIENCE
 
@@ -59,8 +59,9 @@ class RecordingActions:
             self.decisions[name] = OperatorDecision(name, clear=f"{by} at noon")
         return self._record("clear", name, by)
 
-    async def record_false_alarm(self, name: str, by: str, reason: str) -> str:
-        return self._record("false alarm", name, by, reason)
+    async def record_false_alarm(self, name: str, statement: FalseAlarm) -> str:
+        verb = "withdraw" if statement.withdrawn else "false alarm"
+        return self._record(verb, name, statement.by, statement.reason)
 
     def is_synced(self) -> bool:
         return True

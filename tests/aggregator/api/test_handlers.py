@@ -24,6 +24,7 @@ from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.node import NodeList, NodeView
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.model.action import ActionKind
+from nodeguard.model.incident import FalseAlarm, OperatorDecision
 from nodeguard.model.policy import GracePeriods, Policy, TopologyLabels
 from tests.aggregator.api.service import RecordingActions, api_context
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
@@ -263,6 +264,23 @@ async def test_a_false_alarm_is_recorded_also_after_the_end_of_the_incident(tmp_
             assert await query.error("POST", f"incidents/{name}", json=invalid) == (400, problem)
         status, _ = await query.error("POST", "incidents/no", json=statement)
         assert status == 404
+
+
+async def test_a_false_alarm_is_withdrawn_where_it_is_recorded(tmp_path: Path) -> None:
+    fleet, actions = fleet_with_fault(), RecordingActions()
+    [name] = fleet.planner.tracker.incidents["uid-1"]
+    wanted = {"action": "withdraw", "reason": "a real fault"}
+    nothing = (409, f"{name} is not recorded as a false alarm: there is nothing to withdraw")
+    async with client(tmp_path, fleet, actions) as query:
+        assert await query.error("POST", f"incidents/{name}", json=wanted) == nothing
+        status, _ = await query.error("POST", "incidents/no", json=wanted)
+        assert status == 404
+        actions.decisions = {name: OperatorDecision(name, false_alarm=FalseAlarm("bob"))}
+        _, response = await query("POST", f"incidents/{name}", json=wanted)
+        assert msgspec.json.decode(response) == {"message": "Done: withdraw."}
+        assert actions.calls == [("withdraw", name, "an operator", "a real fault")]
+        actions.decisions = {name: OperatorDecision(name, false_alarm=FalseAlarm("bob", withdrawn=True))}
+        assert await query.error("POST", f"incidents/{name}", json=wanted) == nothing
 
 
 async def test_a_false_alarm_stays_recorded_if_the_clear_is_refused(tmp_path: Path) -> None:

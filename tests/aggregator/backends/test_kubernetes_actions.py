@@ -9,6 +9,7 @@ import pytest
 from nodeguard.aggregator.backends.kubernetes_actions import KubernetesOperatorActions
 from nodeguard.aggregator.backends.operator_actions import OperatorActionError
 from nodeguard.kube.errors import ApiError
+from nodeguard.model.incident import FalseAlarm
 
 
 class FailingApi:
@@ -41,7 +42,7 @@ async def test_an_action_with_an_uncertain_result_is_no_failure(
     call: Any = getattr(actions, action)
     arguments: dict[str, tuple[Any, ...]] = {
         "unmark_nodes": (["gpu-1"], "a test", "Ann"),
-        "record_false_alarm": ("name", "Ann", "a sensor"),
+        "record_false_alarm": ("name", FalseAlarm("Ann")),
     }
     with pytest.raises(OperatorActionError) as raised:
         await call(*arguments.get(action, ("name", "Ann")))
@@ -66,11 +67,14 @@ async def test_a_clear_is_refused_while_its_action_cannot_be_stored() -> None:
         await actions.clear("domain", "Ann")
 
 
-async def test_a_false_alarm_that_an_older_definition_drops_is_an_error() -> None:
-    api: Any = FailingApi(b'{"metadata": {"name": "i", "uid": "u", "resourceVersion": "1"}, "spec": {}}')
+@pytest.mark.parametrize(
+    ("stored", "field"),
+    [("", "spec.falseAlarm"), ('"falseAlarm": {"by": "Ann"}', "spec.falseAlarm.withdrawn")],
+)
+async def test_a_statement_that_an_older_definition_drops_is_an_error(stored: str, field: str) -> None:
+    metadata = '{"name": "i", "uid": "u", "resourceVersion": "1"}'
+    api: Any = FailingApi(f'{{"metadata": {metadata}, "spec": {{{stored}}}}}'.encode())
     actions = KubernetesOperatorActions(api, "nodeguard", lambda _: None, lambda _: ())
-    problem = (
-        "not done, as it cannot be stored: the CustomResourceDefinition has no field spec.falseAlarm: apply"
-    )
+    problem = f"not done, as it cannot be stored: the CustomResourceDefinition has no field {field}: apply"
     with pytest.raises(OperatorActionError, match=problem):
-        await actions.record_false_alarm("i", "Ann", "")
+        await actions.record_false_alarm("i", FalseAlarm("Ann", withdrawn=True))

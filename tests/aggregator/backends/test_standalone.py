@@ -19,7 +19,7 @@ from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import IncidentState, OperatorDecision
+from nodeguard.model.incident import FalseAlarm, IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import NodeLocation, Policy
@@ -242,13 +242,16 @@ async def test_a_clear_and_a_false_alarm_do_not_count_for_a_later_fault(scene: S
     await scene.resolve("gpu-1")
     await scene.act()
     assert scene.backend.decisions()[name].clear.startswith("Bob at ")
-    assert (
-        await scene.backend.record_false_alarm(name, "", "a sensor") == f"{name} is recorded as a false alarm"
-    )
+    statement = FalseAlarm("Ann", "2026-11-21T10:00:00Z", "a sensor")
+    recorded = await scene.backend.record_false_alarm(name, statement)
+    assert recorded == f"{name} is recorded as a false alarm"
     scene.restart()
-    statement = scene.backend.decisions()[name].false_alarm
-    assert statement is not None
-    assert (statement.by, statement.reason) == ("an operator", "a sensor")
+    assert scene.backend.decisions()[name].false_alarm == statement
+    withdrawn = replace(statement, withdrawn=True)
+    recorded = await scene.backend.record_false_alarm(name, withdrawn)
+    assert recorded == f"{name} is no longer recorded as a false alarm"
+    scene.restart()
+    assert scene.backend.decisions()[name].false_alarm == withdrawn
     scene.report("gpu-1", finding(age=0.0))
     await scene.turn()
     await scene.turn()

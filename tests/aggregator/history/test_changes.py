@@ -145,6 +145,9 @@ def test_decisions_of_operators_have_their_names_and_times(scene: Scene) -> None
     clear, statement = "eve at 2026-11-21T10:00:00Z", FalseAlarm("eve", "2026-11-21T10:00:00Z", "a sensor")
     scene.decisions = {"i": OperatorDecision("i", "bob", clear, false_alarm=statement)}
     scene.tick()
+    statement = FalseAlarm("ann", "2026-11-21T11:00:00Z", "a real fault", withdrawn=True)
+    scene.decisions = {"i": OperatorDecision("i", "bob", clear, false_alarm=statement)}
+    scene.tick()
     scene.fleet.change(2, annotations={HOLD_ANNOTATION: "unmarked by carol: a false alarm"})
     scene.tick()
     scene.fleet.change(2, annotations={})
@@ -157,6 +160,7 @@ def test_decisions_of_operators_have_their_names_and_times(scene: Scene) -> None
         ("resumed", "resumed by bob at 2026-11-21T10:12:33Z"),
         ("cleared", "clear requested by eve at 2026-11-21T10:00:00Z"),
         ("false-alarm", "recorded as a false alarm by eve at 2026-11-21T10:00:00Z: a sensor"),
+        ("false-alarm", "false alarm withdrawn by ann at 2026-11-21T11:00:00Z: a real fault"),
         ("hold", "hold: unmarked by carol: a false alarm"),
         ("hold", "hold is removed"),
         ("deleted", "the Node was deleted"),
