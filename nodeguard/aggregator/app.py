@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 from typing import Self
 
@@ -43,6 +43,7 @@ from nodeguard.fleet.act.clears import with_answers
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.open_files import connection_capacity, raise_limit
+from nodeguard.model.action import NodeAction
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
@@ -89,7 +90,7 @@ class AggregatorApp:
         def decisions() -> dict[str, OperatorDecision]:
             return with_answers(backend.decisions(), backend.action_store.actions(), planner.incident)
 
-        history = _history(options, planner, inputs, decisions, stack)
+        history = _history(options, planner, inputs, decisions, backend.action_store.actions, stack)
         handler = ReportHandler(
             planner,
             inputs,
@@ -174,6 +175,7 @@ def _history(
     planner: Planner,
     inputs: FleetInputs,
     decisions: Decisions,
+    actions: Callable[[], Collection[NodeAction]],
     stack: AsyncExitStack,
 ) -> History | None:
     if not options.history:
@@ -184,7 +186,8 @@ def _history(
     limits = HistoryLimits(options.history_days, options.history_mib)
     writer = HistoryWriter(history_path(options.history), limits)
     stack.push_async_callback(asyncio.to_thread, writer.close)
-    return History(planner, decisions, writer, current_instant().mono, resumed=lambda: inputs.resumed)
+    started_at = current_instant().mono
+    return History(planner, decisions, writer, started_at, resumed=lambda: inputs.resumed, actions=actions)
 
 
 def _notifications(options: AggregatorOptions) -> NotificationSettings | None:

@@ -15,6 +15,9 @@ from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.state.history_events import POLICY_FORMAT, NodeSettings, NoteKind, RecordedChange
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.fleet_api.schema.history import HistoryChange, HistoryEntry, HistoryView
+from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.judge.formatting import format_duration
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState, OperatorDecision, WriteState
 from nodeguard.model.instant import rfc3339
@@ -30,6 +33,14 @@ _POLICY_KEYS = 8
 
 # Changes that concern all nodes.
 _OF_FLEET = frozenset({NoteKind.PAUSE, NoteKind.RESUME, NoteKind.POLICY})
+
+_ACTION_ENDS = {
+    ActionState.SUCCEEDED: "succeeded",
+    ActionState.FAILED: "failed",
+    ActionState.SUPERSEDED: "been superseded",
+    ActionState.CANCELLED: "been cancelled",
+    ActionState.UNKNOWN: "an unknown result",
+}
 
 _Decoded = TypeVar("_Decoded")
 
@@ -55,6 +66,7 @@ class _IncidentFacts(Struct, frozen=True):
 
 _INCIDENT = msgspec.json.Decoder(_IncidentFacts)
 _DECISION = msgspec.json.Decoder(OperatorDecision)
+_ACTION = msgspec.json.Decoder(NodeAction)
 _SETTINGS = msgspec.json.Decoder(NodeSettings)
 _RELEASED = msgspec.json.Decoder(ReleasedMark)
 _POLICY = msgspec.json.Decoder(dict[str, str])
@@ -196,6 +208,36 @@ def _decision(change: RecordedChange) -> Iterator[HistoryEntry]:
         yield _entry(change, "false-alarm", text, incident=decision.incident)
 
 
+def _action(change: RecordedChange) -> Iterator[HistoryEntry]:
+    """Yield the begin and the end of an action."""
+    action, before = _decode(_ACTION, change.text), _decode(_ACTION, change.before)
+    if action is None:
+        return
+    about = _action_text(action)
+    if before is None:
+        text = f"the agent is asked to {about}, by {action.request}"
+        yield _entry(change, "action", text, incident=action.incident)
+    if action.state.is_finished and not (before is not None and before.state.is_finished):
+        message = f": {action.message}" if action.message else ""
+        text = f"the request to {about} has {_ACTION_ENDS[action.state]}{message}"
+        yield _entry(change, "action", text, incident=action.incident)
+
+
+def _action_text(action: NodeAction) -> str:
+    """Return what an action does, after `to`."""
+    match action.kind:
+        case ActionKind.CLEAR if action.findings:
+            first, more = action.findings[0], len(action.findings) - 1
+            others = f" and {count_noun(more, 'more finding')}" if more else ""
+            return f"clear {first.check} on {target_label(first.target)}{others}"
+        case ActionKind.DETACH_GPUS:
+            gpus = f"GPU {', '.join(action.gpus)}" if action.gpus else "all GPUs"
+            if not action.seconds:
+                return f"attach to {gpus} again"
+            return f"detach from {gpus} for {format_duration(action.seconds)}"
+    return f"{action.kind}"
+
+
 def _pause(change: RecordedChange) -> Iterator[HistoryEntry]:
     if change.text:
         yield _entry(change, "paused", change.text)
@@ -252,6 +294,7 @@ _PROJECTIONS: Mapping[str, Callable[[RecordedChange], Iterator[HistoryEntry]]] =
     NoteKind.MARKS: _marks,
     NoteKind.RULE: _marks,
     NoteKind.DECISION: _decision,
+    NoteKind.ACTION: _action,
     NoteKind.PAUSE: _pause,
     NoteKind.RESUME: _resume,
     NoteKind.POLICY: _policy,

@@ -64,6 +64,16 @@ def has_result(aggregator: Aggregator, incident: str, result: str) -> bool:
     return bool(aggregator.query(f"/v1/incidents/{incident}").get("clear_result") == result)
 
 
+def in_history(aggregator: Aggregator) -> list[str]:
+    """Return the actions of the node in the history of an aggregator."""
+    entries: list[Any] = aggregator.query(f"/v1/history?name={NODE}&since=3600")["entries"]
+    return [entry["text"] for entry in entries if entry["change"] == "action"]
+
+
+def has_ended(aggregator: Aggregator) -> bool:
+    return len(in_history(aggregator)) == 2
+
+
 def test_a_clear_survives_both_aggregators_and_is_carried_out_once(
     fleet: Fleet, controlplane: Cluster
 ) -> None:
@@ -114,6 +124,11 @@ def test_a_detach_of_gpus_survives_both_aggregators_and_is_carried_out_once(
     assert carried_out(fleet, agent) - before == 1
     [action] = controlplane.api.get(ACTIONS)["items"]
     assert action["spec"]["request"].startswith("ada at ")
+    for aggregator in both:
+        aggregator.until(partial(has_ended, aggregator))
+        begin, end = in_history(aggregator)
+        assert begin.startswith("the agent is asked to detach from GPU 0 for 5 min, by ada at 20")
+        assert end.startswith("the request to detach from GPU 0 for 5 min has succeeded")
 
 
 def test_without_the_definition_a_clear_is_refused_and_marks_go_on(

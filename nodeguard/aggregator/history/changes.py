@@ -33,8 +33,8 @@ SELECT at, kind, name, node, text,
             WHERE freed.kind = 'released' AND freed.name = note.name AND freed.id < note.id
             AND freed.at > note.at - :write ORDER BY freed.id DESC LIMIT 1) END
 FROM note NOT INDEXED
-WHERE id >= :first_note AND at >= :since AND (:name IN ('', node, name) OR node = '')
-    AND kind IN ('incident', 'marks', 'rule', 'decision', 'pause', 'resume', 'policy', 'stale')
+WHERE id >= :first_note AND at >= :since AND (:name IN ('', node, name) OR node = '' OR kind = 'action')
+    AND kind IN ('incident', 'marks', 'rule', 'decision', 'action', 'pause', 'resume', 'policy', 'stale')
 ORDER BY id DESC LIMIT :rows
 """
 _NODES = """

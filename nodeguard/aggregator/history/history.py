@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from hashlib import blake2b
 
 import msgspec
@@ -25,6 +25,7 @@ from nodeguard.fleet.state.history_events import (
 )
 from nodeguard.fleet.state.liveness import MAX_START_WAIT
 from nodeguard.fleet.state.node_marks import encode_record
+from nodeguard.model.action import NodeAction
 from nodeguard.model.device import Device, device_mark_name
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
@@ -52,7 +53,7 @@ class History:
 
     decisions: returns operators' decisions, by name of the incident. started_at: seconds of a monotonic
     clock, the start of the aggregator. resumed: returns who ended the latest pause, and when; empty if
-    unknown.
+    unknown. actions: returns the stored actions.
     """
 
     def __init__(
@@ -63,12 +64,13 @@ class History:
         started_at: float,
         *,
         resumed: Callable[[], str] = str,
+        actions: Callable[[], Collection[NodeAction]] = tuple,
     ) -> None:
         self.writer = writer
         self._planner = planner
         self._decisions = decisions
-
         self._resumed = resumed
+        self._actions = actions
         self._started_at = started_at
         self._nodes: dict[str, InventoryNode] = {}
         self._marks: dict[str, NodeMarks] = {}
@@ -79,6 +81,8 @@ class History:
         # Marks with a removal that is planned and not observed yet, by uid of the Node, check and target.
         self._releasing: dict[str, dict[tuple[str, str], ReleasedMark]] = {}
         self._decided: dict[str, OperatorDecision] = {}
+        # Whether each stored action is finished.
+        self._finished: dict[str, bool] = {}
         self._decisions_read_at = float("-inf")
 
     def report_received(self, caller: Caller, report: Report, now: Instant) -> None:
@@ -107,6 +111,7 @@ class History:
         if now.mono - self._decisions_read_at >= _DECISIONS:
             self._decisions_read_at = now.mono
             self._record_decisions(now.wall)
+            self._record_actions(now.wall)
 
     def plan_made(self, plan: Plan, now: Instant, *, acts: bool) -> None:
         """Record a plan. Each replica records incidents; only the active one records marks.
@@ -207,6 +212,14 @@ class History:
             if decision != self._decided.get(name):
                 self._add_note(at, NoteKind.DECISION, name, "", decision)
         self._decided = decisions
+
+    def _record_actions(self, at: float) -> None:
+        """Record actions that began or ended. After a restart the writer leaves out what the file has."""
+        actions = self._actions()
+        for action in actions:
+            if self._finished.get(action.key) != action.state.is_finished:
+                self._add_note(at, NoteKind.ACTION, action.key, action.node, action)
+        self._finished = {action.key: action.state.is_finished for action in actions}
 
 
 def policy_text(policy: Policy) -> str:

@@ -211,7 +211,7 @@ WHERE id IN (SELECT max(id) FROM node GROUP BY uid)
 """
 _LATEST_NOTES = """
 SELECT kind, name, text FROM note
-WHERE kind IN ('marks', 'rule', 'decision', 'pause', 'policy', 'stale')
+WHERE kind IN ('marks', 'rule', 'decision', 'action', 'pause', 'policy', 'stale')
     AND id IN (SELECT max(id) FROM note GROUP BY kind, name)
 """
 _QUANTILE = """

@@ -54,9 +54,9 @@ POLICY_FORMAT = "format"
 class NoteKind(StrEnum):
     """The kind of a note. `incident`: an incident changed. `plan`: the leader issued the desired state of a
     Node. `released`: a mark that it released is gone, with the reason. `marks`, `rule`: the record on a
-    Node, or on a device's rule, changed. `decision`: an operator's, on an incident. `pause`, `resume`: an
-    operator's, on the fleet. `policy`: another one is in use. `gap`: nothing was recorded before it, since
-    the time in its text, in seconds since the epoch.
+    Node, or on a device's rule, changed. `decision`: an operator's, on an incident. `action`: one began or
+    ended. `pause`, `resume`: an operator's, on the fleet. `policy`: another one is in use. `gap`: nothing was
+    recorded before it, since the time in its text, in seconds since the epoch.
     """
 
     INCIDENT = "incident"
@@ -64,6 +64,7 @@ class NoteKind(StrEnum):
     RELEASED = "released"
     MARKS = "marks"
     DECISION = "decision"
+    ACTION = "action"
     PAUSE = "pause"
     RESUME = "resume"
     POLICY = "policy"
@@ -72,7 +73,9 @@ class NoteKind(StrEnum):
 
 
 class HistoryNote(Struct, frozen=True):
-    """A note in the history. name: of the incident, or the Node's uid. text: JSON, or an operator's text."""
+    """A note in the history. name: of the incident or action, or the Node's uid. text: JSON, or an operator's
+    text.
+    """
 
     at: float
     kind: NoteKind

@@ -9,7 +9,7 @@ from msgspec import Struct
 # What happened: to an incident, to the marks of a node or device, or by an operator.
 HistoryChange = Literal[
     "opened", "changed", "resolved", "marked", "released", "paused", "resumed", "policy", "acknowledged",
-    "cleared", "false-alarm", "hold", "maintenance", "cordon", "stale", "reporting", "deleted",
+    "cleared", "false-alarm", "action", "hold", "maintenance", "cordon", "stale", "reporting", "deleted",
 ]  # fmt: skip
 
 

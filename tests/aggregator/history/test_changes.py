@@ -24,6 +24,7 @@ from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.state.history_events import HistoryNote, NoteKind, RecordedChange
 from nodeguard.fleet_api import history as history_module
 from nodeguard.fleet_api.schema.history import HistoryView
+from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import FalseAlarm, OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION
@@ -133,6 +134,44 @@ def test_a_mark_of_a_device_is_a_change_of_its_node(scene: Scene) -> None:
     scene.handler(CALLER, report(1, 8))
     carry_out(scene)
     assert [change for change, _ in changes(scene, "node-1")] == ["opened", "marked", "resolved", "released"]
+
+
+def test_an_action_has_a_begin_and_an_end_that_a_restart_does_not_repeat(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    request = "ada at 2026-11-21T10:00:00Z"
+    findings = FindingKey("gpu-lost", "gpu/0000:3b:00"), FindingKey("gpu-ecc", "gpu/0000:3b:00")
+    clear = NodeAction(ActionKind.CLEAR, "node-1", "uid-1", request, 1, incident="i", findings=findings)
+    detach = NodeAction(ActionKind.DETACH_GPUS, "node-2", "uid-2", request, 1, gpus=("5",), seconds=1800)
+    attach = replace(detach, request="bob at 2026-11-21T10:01:00Z", gpus=(), seconds=0)
+    running, succeeded = ActionState.RUNNING, ActionState.SUCCEEDED
+    stored = [
+        [],
+        [clear, detach],
+        [replace(clear, state=running), replace(detach, state=running)],
+        [
+            replace(clear, state=ActionState.FAILED, message="its condition holds now"),
+            replace(detach, state=succeeded, message="detached"),
+            replace(attach, state=ActionState.UNKNOWN, message="the agent did not answer in time"),
+        ],
+    ]
+    for actions in (*stored, stored[-1]):
+        scene = Scene(path)  # as after a restart
+        scene.actions = actions
+        scene.tick()
+        scene.writer.close()
+    about = "clear gpu-lost on GPU 0000:3b:00 and 1 more finding"
+    of_incident = [
+        ("action", f"the agent is asked to {about}, by {request}"),
+        ("action", f"the request to {about} has failed: its condition holds now"),
+    ]
+    assert changes(scene, "i") == changes(scene, "node-1") == of_incident
+    assert [text for _, text in changes(scene, "node-2")] == [
+        f"the agent is asked to detach from GPU 5 for 30 min, by {request}",
+        "the request to detach from GPU 5 for 30 min has succeeded: detached",
+        "the agent is asked to attach to all GPUs again, by bob at 2026-11-21T10:01:00Z",
+        "the request to attach to all GPUs again has an unknown result: the agent did not answer in time",
+    ]
+    assert len(scene.notes("action")) == 7
 
 
 def test_decisions_of_operators_have_their_names_and_times(scene: Scene) -> None:

@@ -20,6 +20,7 @@ from nodeguard.fleet.state.history_events import (
     NoteKind,
     ReportReceived,
 )
+from nodeguard.model.action import NodeAction
 from nodeguard.model.incident import OperatorDecision
 from tests.aggregator.history.scene import report, rows
 from tests.fleet.scene import Fleet, finding
@@ -38,6 +39,7 @@ class Scene:
         self.writer = HistoryWriter(str(path), HistoryLimits(30.0, 64.0), lambda: self.fleet.wall, gather=0.0)
         self.decisions: dict[str, OperatorDecision] = {}
         planner = self.fleet.planner
+        self.actions: list[NodeAction] = []
         self.resumed = ""
         self.history = History(
             planner,
@@ -45,6 +47,7 @@ class Scene:
             self.writer,
             self.fleet.mono - 100.0,
             resumed=lambda: self.resumed,
+            actions=lambda: self.actions,
         )
         outbox = InstructionOutbox()
         inputs = FleetInputs(planner, lambda: None)
