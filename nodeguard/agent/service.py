@@ -91,17 +91,15 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._agent.stop)
-        self._queue.on_instruction = self._start_instructions
         server = await serve_http(host, port, self._pages())
         if self._endpoints:
             self._endpoints.start(self._agent.now)
-        background = [_notify_systemd(self._agent)]
+        background = [_notify_systemd(self._agent), self._start_instructions()]
         if once:
             background.append(_stop_when_read(self._agent))
         if self._keeper:
             background.append(self._keeper.run())
         tasks = [loop.create_task(work) for work in background]
-        self._start_instructions()
         if self._keeper:
             self._report_state_file()
             if self._load_error:
@@ -183,10 +181,14 @@ class Service:
         if (changed or reported) and self._keeper:
             self._keeper.mark_changed()
 
-    def _start_instructions(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._carry_out_all())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _start_instructions(self) -> None:
+        """Start to carry out the instructions that arrive. One that takes long delays no later one."""
+        while True:
+            await self._queue.arrived.wait()
+            self._queue.arrived.clear()
+            task = asyncio.get_running_loop().create_task(self._carry_out_all())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _carry_out_all(self) -> None:
         if not await self._reporter.carry_out_all():

@@ -7,6 +7,7 @@ transition.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -125,9 +126,9 @@ class DeliveryQueue:
     """Reports and instructions on their way.
 
     state: of before a restart. spools: whether changes wait for an aggregator; else they are dropped.
-    on_instruction: called when an instruction has arrived. latest: the latest report and the time of its
-    verdict; None before the first. stored: ids of instructions that the state file has as done; only these
-    may be acknowledged.
+    arrived: set when an instruction has arrived. latest: the latest report and the time of its verdict; None
+    before the first. stored: ids of instructions that the state file has as done; only these may be
+    acknowledged.
     """
 
     def __init__(self, state: DeliveryState | None = None, *, spools: bool = True) -> None:
@@ -136,9 +137,11 @@ class DeliveryQueue:
         if not spools:
             self.state = replace(self.state, spool=drop_all(self.state.spool))
         self._new = list(self.state.inbox.waiting)
+        self.arrived = asyncio.Event()
+        if self._new:
+            self.arrived.set()
         self.latest: tuple[Report, Instant] | None = None
         self.stored = self.state.inbox.done
-        self.on_instruction: Callable[[], object] = lambda: None
 
     def offer(self, report: Report, instant: Instant) -> bool:
         """Take the report of the latest verdict, and the time of that. Return whether it is a change.
@@ -187,7 +190,7 @@ class DeliveryQueue:
         self.state = replace(self.state, inbox=inbox)
         self._new.extend(new)
         if new:
-            self.on_instruction()
+            self.arrived.set()
 
     def take_instructions(self) -> list[Instruction]:
         """Return each new instruction once; after a restart, those that were not carried out."""
