@@ -237,6 +237,17 @@ async def test_an_opened_list_stays_open_after_a_change(tab: Tab) -> None:
         assert await tab.evaluate("document.getElementById('healthy').open") is True
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+async def test_the_longest_name_of_a_node_is_cut(tab: Tab, width: int) -> None:
+    fleet = plain_fleet(8)
+    fleet.change(3, name="n" * 253)
+    await tab.view(width)
+    async with served(fleet, tab) as url:
+        for path in ("/", "/nodes"):
+            await tab.open(url + path)
+            assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
 async def test_an_attack_in_every_text_runs_nothing(tab: Tab) -> None:
     fleet = hostile_fleet()
     await tab.view(1280)
