@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nodeguard.cli.program import as_typed
 from nodeguard.cli.run import NAMES, run_command
 from nodeguard.cli.streams import UnwritableError, discard_output, prepare_streams, print_error
 from nodeguard.cli.usage import UNKNOWN
@@ -23,9 +24,10 @@ def dispatch(words: Sequence[str], program: str = "nodeguard") -> int:
 
         return run_plugin(words)
     except UserError as error:
-        lines = str(error).splitlines() or [""]
+        lines = as_typed(str(error)).splitlines() or [""]
         # An indented line continues the error above.
-        print_error("\n".join(line if line.startswith("  ") else f"{name}: {line}" for line in lines))
+        subject = as_typed(name)
+        print_error("\n".join(line if line.startswith("  ") else f"{subject}: {line}" for line in lines))
         if isinstance(error, UnwritableError):
             discard_output()
     except BrokenPipeError:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, NoReturn
 
+from nodeguard.cli.program import as_typed
 from nodeguard.cli.streams import print_error, print_output, set_color
 from nodeguard.config.units import parse_fractional_duration
 from nodeguard.model.failure import UserError
@@ -63,13 +64,13 @@ class ArgumentParser(argparse.ArgumentParser):
             allowed = re.findall(r"'([^']*)'", choice["choices"]) or choice["choices"].split(", ")
             hint = did_you_mean(choice["value"], allowed)
             message = f"{choice['name']}: '{choice['value']}' is invalid: {hint}expected {', '.join(allowed)}"
-        print_error(f"{self.prog}: {message}; see {self.prog} --help")
+        print_error(as_typed(f"{self.prog}: {message}; see {self.prog} --help"))
         raise SystemExit(UNKNOWN)
 
     def format_help(self) -> str:
         """Return the help, with the examples at its end."""
         examples = "".join(f"  {example}\n" for example in self.examples)
-        return super().format_help() + (f"\nexamples:\n{examples}" if examples else "")
+        return as_typed(super().format_help() + (f"\nexamples:\n{examples}" if examples else ""))
 
     def print_help(self, file: IO[str] | Any = None) -> None:
         """Print the help to standard output, with the errors of print_output."""

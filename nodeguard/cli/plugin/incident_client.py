@@ -61,7 +61,7 @@ class IncidentClient:
             # Of a node also those that belong to the incident of a domain.
             response = list_incidents(planner, service, now, states or (_UNRESOLVED if node else ()))
         if not isinstance(response, schema):
-            raise NotFoundError(f"incident '{name}' not found: see kubectl nodeguard get incidents --all")
+            raise NotFoundError(f"incident '{name}' not found: see nodeguard get incidents --all")
         return response
 
 

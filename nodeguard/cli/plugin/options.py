@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -35,6 +36,14 @@ class ClusterOptions(Struct, frozen=True):
             yield f"--{_USER}={self.user}"
         for group in self.groups:
             yield f"--{_GROUP}={group}"
+
+    @property
+    def program(self) -> str:
+        """The plug-in with the options of its caller, as a shell reads it."""
+        default = f"--namespace={NAMESPACE}"
+        return shlex.join(
+            ["kubectl", "nodeguard", *(word for word in self.kubectl_options() if word != default)]
+        )
 
     def impersonation(self) -> list[tuple[str, str]]:
         """Return the headers of a request for the user and groups to impersonate."""

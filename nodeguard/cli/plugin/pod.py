@@ -12,6 +12,7 @@ from functools import partial
 from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
 from nodeguard.cli.plugin.cluster import ask, missing_right
 from nodeguard.cli.plugin.options import ClusterOptions, with_options
+from nodeguard.cli.program import PROGRAM
 from nodeguard.cli.streams import in_color
 from nodeguard.cli.usage import UsageError
 from nodeguard.kube.client import ApiClient, ApiError
@@ -45,7 +46,9 @@ def run_in_pod(options: ClusterOptions, words: Sequence[str]) -> int:
         *terminal,
         "--",
     ]
-    return _run(kubectl, [*arguments, "nodeguard", *_with_color(words)])
+    return _run(
+        kubectl, [*arguments, "env", f"{PROGRAM}={options.program}", "nodeguard", *_with_color(words)]
+    )
 
 
 def _is_interactive() -> bool:

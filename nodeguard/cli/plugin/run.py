@@ -8,6 +8,7 @@ from importlib import import_module
 
 from nodeguard.cli.plugin.options import NAMESPACE, ClusterOptions, split_options, with_options
 from nodeguard.cli.plugin.routes import RECORDS_OPERATOR, Route, is_local, route
+from nodeguard.cli.program import PROGRAM, as_typed
 from nodeguard.cli.run import HELP, command_list, run_command
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import MISSING_EXTRA, OK, UNKNOWN, UsageError
@@ -29,8 +30,9 @@ Options, as of kubectl:
 def run_plugin(words: Sequence[str]) -> int:
     """Run a command; returns its exit code. words: the command line. Raises UserError."""
     cluster, command = split_options(words)
+    os.environ[PROGRAM] = cluster.program
     if not command or (command[0] in HELP and len(command) == 1):
-        print_output(f"{_USAGE}\n{command_list()}")
+        print_output(as_typed(f"{_USAGE}\n{command_list()}"))
         return OK if command else UNKNOWN
     name = command[0]
     if is_local(name):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from nodeguard.cli.program import as_typed
 from nodeguard.cli.streams import in_color, is_terminal
 from nodeguard.fleet_api.view import Field, Heading, Row, Section, View
 from nodeguard.model.instant import rfc3339
@@ -143,10 +144,11 @@ def wrap_lines(lines: Iterable[StyledLine], columns: int) -> list[list[StyledTex
     for line in lines:
         head = [StyledText(printable(part.text), part.style) for part in line.head]
         indent = sum(len(part.text) for part in head)
-        text = _QUANTITY.sub(_NO_BREAK, printable(line.text))
+        text = printable(as_typed(line.text))
         if line.is_command:
-            pieces = _wrap_command(printable(line.text), columns - indent)
+            pieces = _wrap_command(text, columns - indent)
         else:
+            text = _QUANTITY.sub(_NO_BREAK, text)
             pieces = textwrap.wrap(text, max(20, columns - indent), break_on_hyphens=False) or [""]
             pieces = [piece.replace(_NO_BREAK, " ") for piece in pieces]
         result.append([*head, StyledText(pieces[0], line.style)])

@@ -12,9 +12,10 @@ from typing import Any, cast
 import pytest
 
 from nodeguard.cli.commands import COMMANDS
-from nodeguard.cli.main import kubectl_main
+from nodeguard.cli.main import kubectl_main, main
 from nodeguard.cli.plugin import pod, run
 from nodeguard.cli.plugin.options import ClusterOptions
+from nodeguard.cli.program import PROGRAM, as_typed
 from nodeguard.cli.usage import UsageError
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError
@@ -31,6 +32,12 @@ here = pathlib.Path(__file__).parent
 end = int((here / "end").read_text())
 os.kill(os.getpid(), -end) if end < 0 else sys.exit(end)
 """
+
+
+@pytest.fixture(autouse=True)
+def without_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restore the environment after a test: the plug-in sets its program for the whole process."""
+    monkeypatch.setenv(PROGRAM, "")
 
 
 @pytest.fixture
@@ -59,8 +66,48 @@ def test_a_command_of_the_fleet_runs_in_the_pod_of_the_leader(laptop: Path) -> N
     assert kubectl_main(["-n", "gpu", "--context", "prod", "get", "nodes", "-o", "json"]) == 0
     assert given(laptop) == [
         *("exec", "--namespace=gpu", "--context=prod", LEADER, "--container=aggregator", "--"),
+        "env", "NODEGUARD_PROGRAM=kubectl nodeguard --namespace=gpu --context=prod",
         *("nodeguard", "get", "nodes", "-o", "json", "--color=never"),
-    ]
+    ]  # fmt: skip
+
+
+def test_hints_have_the_command_as_the_caller_types_it(
+    laptop: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit):
+        kubectl_main(["--context", "prod", "get", "nodes", "--frob"])
+    assert capsys.readouterr().err == (
+        "kubectl nodeguard --context=prod get: unrecognized arguments: --frob; "
+        "see kubectl nodeguard --context=prod get --help\n"
+    )
+    assert kubectl_main(["frob"]) == 3
+    assert capsys.readouterr().err.startswith("kubectl nodeguard: command 'frob' not found: ")
+    # In the pod the program is in the environment.
+    monkeypatch.setenv(PROGRAM, "kubectl nodeguard")
+    assert main(["explain", "node", "gpu-7"]) == 3
+    assert capsys.readouterr().err == (
+        "kubectl nodeguard explain: a node is described, not explained: write kubectl nodeguard describe node NAME\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("see nodeguard status", "see kubectl nodeguard status"),
+        ("nodeguard status --agent", "nodeguard status --agent"),
+        ("run nodeguard check on the node", "run nodeguard check on the node"),
+        ("kubectl nodeguard get nodes", "kubectl nodeguard get nodes"),
+        ("nodeguard describes nodes", "nodeguard describes nodes"),
+        ("nodeguard gpus detach --gpu 5", "nodeguard gpus detach --gpu 5"),
+        ("nodeguard gpus detach --node a", "kubectl nodeguard gpus detach --node a"),
+    ],
+)
+def test_only_commands_that_the_plug_in_runs_for_the_cluster_have_its_name(
+    text: str, typed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert as_typed(text) == text
+    monkeypatch.setenv(PROGRAM, "kubectl nodeguard")
+    assert as_typed(text) == typed
 
 
 def test_the_operator_is_the_user_of_the_laptop(laptop: Path) -> None:
