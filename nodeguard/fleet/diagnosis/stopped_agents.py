@@ -25,9 +25,8 @@ class StoppedChanges(Struct, frozen=True):
 
 
 class StoppedAgents:
-    """The agents that stopped. stale: uids of all nodes with stale agents; unreported: of those, the ones
-    without a report. since: when an agent was found to have stopped, in seconds of the monotonic clock, by
-    uid.
+    """The agents that stopped. stale: uids of all nodes with stale agents. since: when an agent was found to
+    have stopped, in seconds of the monotonic clock, by uid.
 
     An agent that never reported to this aggregator is missing if it stopped at about the start: an earlier
     aggregator probably had its reports. It counts as such if its kubelet stopped then, too; a node with a
@@ -36,15 +35,18 @@ class StoppedAgents:
 
     def __init__(self, state: FleetState) -> None:
         self.stale: Set[str] = frozenset()
-        self.unreported: set[str] = set()
         self.since: dict[str, float] = {}
         self._state = state
         self._touched: set[str] = set()
-        self._known: set[str] = set()  # nodes with stale agents as of the latest update
         self._recorded: set[str] = set()  # names of nodes with stale agents in recorded incidents
         self._started: float | None = None
         self._candidates: set[str] | None = None
         self._missing: set[str] = set()
+
+    @property
+    def unreported(self) -> Set[str]:
+        """Return the nodes with stale agents that never reported to this aggregator."""
+        return self.stale - self._state.reports.keys()
 
     def is_missing(self, uid: str) -> bool:
         """Return whether the agent of a node has stopped without a report to this aggregator."""
@@ -74,18 +76,11 @@ class StoppedAgents:
         changes = StoppedChanges(set(), set(), missing)
         for uid in touched | missing:
             report = self._state.reports.get(uid)
+            has_stopped = uid in self._missing if report is None else not report.leaving
             if uid not in stale:
-                self.unreported.discard(uid)
-                self._known.discard(uid)
                 if self.since.pop(uid, None) is not None:
                     changes.ended.add(uid)
-                continue
-            (self.unreported.add if report is None else self.unreported.discard)(uid)
-            if uid in self._known and uid not in missing:
-                continue
-            self._known.add(uid)
-            has_stopped = uid in self._missing if report is None else not report.leaving
-            if has_stopped and uid not in self.since:
+            elif has_stopped and uid not in self.since:
                 self.since[uid] = now.mono
                 changes.began.add(uid)
         return changes
