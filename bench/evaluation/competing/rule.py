@@ -36,8 +36,12 @@ class CompetingChecks(SuppressedChecks):
         is_doubted = check in self.suspected or check in self.doubted
         return is_doubted and not self._is_kernel_confirmed(check, uid)
 
-    def _is_open(self, check: str) -> bool:
-        return super()._is_open(check) or check in self.doubted
+    def update_suspected(
+        self, candidates: Collection[DomainCandidate], explained: Callable[[str], Set[str]], now: float
+    ) -> None:
+        """See SuppressedChecks. A doubted check is evaluated again, as a suspected one."""
+        self._votes.changed_checks.update(self.doubted)
+        super().update_suspected(candidates, explained, now)
 
     def _find_suspected(
         self,

@@ -151,7 +151,7 @@ class SuppressedChecks:
             and scopes.get(check, ()) is not None
             and (
                 check in votes.changed_checks
-                or self._is_open(check)
+                or check in self.suspected
                 or not changed.isdisjoint(votes.classes_of(check))
             )
         ]
@@ -170,10 +170,6 @@ class SuppressedChecks:
         """Return whether an earlier aggregator decided on the latest onsets of a check on some nodes."""
         latest = self._votes.firings[check].latest
         return self._votes.were_judged({uid: latest[uid] for uid in uids}, self._votes.rule.grace_period)
-
-    def _is_open(self, check: str) -> bool:
-        """Return whether a check needs another evaluation without any change."""
-        return check in self.suspected
 
     def _find_suspected(
         self,
