@@ -69,7 +69,7 @@ class CompetingDiagnosis(Diagnosis):
 
     def next_evaluation(self) -> float | None:
         """See Diagnosis."""
-        if self._doubting.doubted and self._evaluated is not None:
+        if self._doubting.doubted:
             return self._evaluated + _SOON
         return super().next_evaluation()
 

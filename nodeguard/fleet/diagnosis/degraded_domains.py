@@ -184,11 +184,9 @@ class DegradedDomains:
             times = self._recurrence.times(part.domain, now) + 1
             self.open(replace(part, name=name, times=times))
             return
-        self._extend(own, part.fault_classes, part.voters, part.began)
         replaced = tuple(dict.fromkeys([*own.replaced, *part.replaced]))
-        self.degraded[part.domain] = replace(
-            self.degraded[part.domain], recovering_since=None, replaced=replaced
-        )
+        own = replace(own, recovering_since=None, replaced=replaced)
+        self._extend(own, part.fault_classes, part.voters, part.began)
 
     def covering(self, candidate: Candidate) -> DegradedDomain | None:
         """Return the degraded domain that covers a candidate already: itself, or a parent of it."""

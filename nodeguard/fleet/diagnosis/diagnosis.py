@@ -50,7 +50,7 @@ class Diagnosis:
         self.members = self.voting.members
         self.degraded_domains: Mapping[str, DegradedDomain] = self.domains.degraded
         self.suppressed_checks: Mapping[str, SuppressedCheck] = self.checks.suppressed
-        self._evaluated: float | None = None
+        self._evaluated = -inf
         # The domains that nodes with others now had at the latest evaluation, by uid.
         self._moves: dict[str, tuple[str, ...]] = {}
 
@@ -140,8 +140,6 @@ class Diagnosis:
         undecided = self._candidates.clocks or self.checks.suspected or self.jobs.is_undecided
         if not (undecided or self.degraded_domains or self.suppressed_checks or self.bad_starts):
             return None
-        if self._evaluated is None:
-            return -inf
         return self._evaluated + (SOON if undecided else min(_LATER, self.rule.recovery.initial * _PART))
 
     def evaluate(self, now: float) -> bool:

@@ -169,7 +169,7 @@ class NodeEvidence:
                     for finding, began in zip(report.findings, report.began, strict=True)
                     if not classes.isdisjoint(votes.classes_of(finding.check))
                 ]
-            elif counts_stopped and self._stopped_before(uid, degraded):
+            elif counts_stopped and (self.stopped.was_recorded(uid) or self._stopped_with(uid, degraded)):
                 faults.append(ShownFault(degraded.began, now))
             elif self._may_have_shown(uid, degraded, votes, now):
                 faults.append(ShownFault(inf, now))
@@ -190,10 +190,6 @@ class NodeEvidence:
             return False
         marks = self._state.marks.observed(uid).records.node.degraded
         return after >= ALL_REPORTED or any(mark.domain == degraded.domain for mark in marks)
-
-    def _stopped_before(self, uid: str, degraded: DegradedDomain) -> bool:
-        """Return whether the agent of a node without any report stopped before this start, with a domain."""
-        return self.stopped.was_recorded(uid) or self._stopped_with(uid, degraded)
 
     def _stopped_with(self, uid: str, degraded: DegradedDomain) -> bool:
         """Return whether the kubelet of a node stopped when a domain became degraded, or later."""

@@ -326,9 +326,7 @@ class VoteIndex:
         return self.firings.get(check) or CheckFirings(self.rule)
 
     def _firings(self, check: str) -> CheckFirings:
-        if check not in self.firings:
-            self.firings[check] = CheckFirings(self.rule)
-        return self.firings[check]
+        return self.firings.setdefault(check, self.firings_of(check))
 
     def _voting(self, check: str, topologies: Set[str]) -> dict[str, FaultVotes]:
         """Return the votes of the classes in which a check may vote. A stale agent is a fault class of its
