@@ -1,10 +1,8 @@
-"""The commands that query an aggregator: status, get, describe, incidents, pause, resume and unmark."""
+"""The commands that query an aggregator: status, get and describe; and their errors."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -14,52 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.cli.commands import incidents
 from nodeguard.cli.main import main
-from nodeguard.model.incident import ClearAnswer, FalseAlarm, OperatorDecision
 from nodeguard.model.node import Node
 from nodeguard.wire.report import Inventory
-from tests.aggregator.api.service import RecordingActions, running_api
+from tests.aggregator.api.service import running_api
+from tests.cli.fleet_commands import ACTIONS, name, printed, refused
 from tests.fleet.leaves import FIRST, fails, wait
 from tests.fleet.leaves import fleet as leaves
-from tests.fleet.scene import Fleet, finding
+from tests.fleet.scene import Fleet
 
-FLEET = Fleet(12)
-ACTIONS = RecordingActions()
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The socket of an aggregator with an unhealthy node."""
-    FLEET.report(1, finding())
-    FLEET.after(10.0)
-    FLEET.carry_out()
-    with running_api(tmp_path_factory.mktemp("run"), FLEET, ACTIONS) as address:
-        yield address
-
-
-@pytest.fixture(autouse=True)
-def _wide(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("NODEGUARD_AGGREGATOR_SOCKET", path)
-    ACTIONS.calls.clear()
-    ACTIONS.error = ""
-    ACTIONS.decisions.clear()
-    ACTIONS.answers.clear()
-
-
-def name() -> str:
-    return next(iter(FLEET.planner.tracker.incidents["uid-1"]))
-
-
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(words) == 0
-    return capsys.readouterr().out
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(words) == 3
-    return capsys.readouterr().err
+pytestmark = pytest.mark.usefixtures("fleet_commands")
 
 
 def test_the_status_is_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,132 +220,6 @@ def test_watch_refreshes_until_it_is_interrupted(
     assert pauses == [5.0, 5.0]
 
 
-WAITING = (ClearAnswer.WAITING, "")
-NOT_CLEARED = "gpu-lost on GPU 0000:3b:00 is not cleared: its condition holds now"
-
-
-def test_a_refused_clear_is_an_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
-    ACTIONS.answers += [WAITING, WAITING, (ClearAnswer.REFUSED, NOT_CLEARED)]
-    assert refused(capsys, "incidents", "clear", name(), "--by", "bob") == (
-        f"nodeguard incidents: {name()} is not cleared: {NOT_CLEARED}\n"
-    )
-    text = " ".join(printed(capsys, "describe", "incident", name()).split())
-    assert f" clear requested by bob at noon; refused: {NOT_CLEARED} " in text
-    assert "cleared bob" not in text
-
-
-def test_control_characters_of_an_agent_are_not_printed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
-    ACTIONS.answers += [(ClearAnswer.REFUSED, "\x1b]0;owned\x07\x1b[2Jno")]
-    assert refused(capsys, "incidents", "clear", name()).endswith(" is not cleared: ?]0;owned??[2Jno\n")
-
-
-def test_a_clear_prints_what_the_agent_did(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
-    ACTIONS.answers += [WAITING, (ClearAnswer.DONE, "gpu-lost on GPU 0000:3b:00 is cleared")]
-    assert printed(capsys, "incidents", "clear", name()) == "gpu-lost on GPU 0000:3b:00 is cleared\n"
-    ACTIONS.decisions.clear()
-    words = ("incidents", "clear", name(), "-o", "json")
-    assert json.loads(printed(capsys, *words)) == {
-        "message": "Done: clear.",
-        "clear_result": "done",
-        "clear_message": "gpu-lost on GPU 0000:3b:00 is cleared",
-    }
-
-
-def test_a_false_alarm_is_recorded_with_its_clear(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
-    ACTIONS.answers += [WAITING, (ClearAnswer.DONE, "gpu-lost on GPU 0000:3b:00 is cleared")]
-    words = ("incidents", "clear", name(), "--by", "bob", "--false-alarm", "--reason", "a sensor")
-    text = f"{name()} is recorded as a false alarm; gpu-lost on GPU 0000:3b:00 is cleared\n"
-    assert printed(capsys, *words) == text
-    assert ACTIONS.calls == [("false alarm", name(), "bob", "a sensor"), ("clear", name(), "bob")]
-    ACTIONS.decisions.clear()
-    ACTIONS.answers[:] = [WAITING, (ClearAnswer.REFUSED, NOT_CLEARED)]
-    problem = f"{name()} is recorded as a false alarm, but not cleared: {NOT_CLEARED}\n"
-    assert refused(capsys, *words) == f"nodeguard incidents: {problem}"
-
-
-def test_a_false_alarm_is_withdrawn(capsys: pytest.CaptureFixture[str]) -> None:
-    ACTIONS.decisions = {name(): OperatorDecision(name(), false_alarm=FalseAlarm("bob"))}
-    words = ("incidents", "withdraw", name(), "--by", "eve", "--reason", "a real fault")
-    assert printed(capsys, *words) == "Done: withdraw.\n"
-    assert ACTIONS.calls == [("withdraw", name(), "eve", "a real fault")]
-
-
-def test_a_reason_without_a_false_alarm_is_refused_without_an_aggregator(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    remedy = "--reason is for --false-alarm only: add --false-alarm, or remove --reason"
-    words = ("incidents", "clear", "gpu-7/gpu-lost", "--reason", "a sensor")
-    assert main([*words, "--socket", str(tmp_path / "missing")]) == 3
-    assert remedy in capsys.readouterr().err
-
-
-def test_a_clear_without_an_answer_is_reported_as_requested(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(incidents, "ANSWER_TIMEOUT", 0.1)
-    monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
-    ACTIONS.answers.append(WAITING)
-    assert printed(capsys, "incidents", "clear", name()) == "Done: clear.\n"
-    text = " ".join(printed(capsys, "describe", "incident", name()).split())
-    assert "; the node's agent has not answered yet " in text
-
-
-def test_decisions_are_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "pause", "--reason", "a bad driver", "--by", "alice") == "Done: pause.\n"
-    assert json.loads(printed(capsys, "resume", "--by", "bob", "-o", "json")) == {"message": "Done: resume."}
-    assert printed(capsys, "unmark", "--all", "--yes", "--by", "bob") == "Done: unmark.\n"
-    assert (
-        printed(capsys, "unmark", "node-1", "--reason", "a false alarm", "--by", "bob") == "Done: unmark.\n"
-    )
-    assert printed(capsys, "incidents", "acknowledge", name(), "--by", "bob") == "Done: acknowledge.\n"
-    assert printed(capsys, "incidents", "clear", name(), "--by", "bob", "--no-wait") == "Done: clear.\n"
-    assert ACTIONS.calls == [
-        ("pause", "a bad driver", "alice"),
-        ("resume", "bob"),
-        ("unmark", "bob"),
-        ("unmark", "node-1", "a false alarm", "bob"),
-        ("acknowledge", name(), "bob"),
-        ("clear", name(), "bob"),
-    ]
-    ACTIONS.error = "replica-1 leads: ask it"
-    assert refused(capsys, "pause") == "nodeguard pause: replica-1 leads: ask it\n"
-
-
-def test_all_marks_are_removed_only_after_a_confirmation(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert (
-        refused(capsys, "unmark")
-        == refused(capsys, "unmark", "--all", "node-1")
-        == "nodeguard unmark: name the nodes to unmark, or add --all to remove all marks\n"
-    )
-    monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
-    asks = "this pauses nodeguard and removes the marks of 1 node: add --yes without a terminal"
-    assert asks in refused(capsys, "unmark", "--all")
-    terminal, own = os.openpty()
-    for answer, code in ((b"no\n", 3), (b"\n", 3), (b"yes\n", 0)):
-        os.write(terminal, answer)
-        with os.fdopen(os.dup(own)) as stdin:
-            monkeypatch.setattr(sys, "stdin", stdin)
-            assert main(["unmark", "--all", "--by", "bob"]) == code
-            assert "This pauses nodeguard, then removes its marks from 1 node" in capsys.readouterr().err
-    os.close(terminal)
-    os.close(own)
-    assert ACTIONS.calls == [("unmark", "bob")]
-
-
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -461,7 +297,7 @@ def test_an_invalid_response_is_an_error(capsys: pytest.CaptureFixture[str], tmp
             thread.join()
 
 
-def test_the_commands_import_no_server(path: str) -> None:
+def test_the_commands_import_no_server(fleet_socket: str) -> None:
     code = (
         "import sys; from nodeguard.cli.main import main; code = main(sys.argv[1:]);"
         "loaded = {'aiohttp', 'kubernetes', 'jwt', 'uvloop', 'asyncio'} & set(sys.modules);"
@@ -469,7 +305,7 @@ def test_the_commands_import_no_server(path: str) -> None:
     )
     for words in (["status"], ["describe", "node", "node-1"], ["get", "incidents"], ["pause"]):
         ran = subprocess.run(
-            [sys.executable, "-c", code, *words, "--socket", path],
+            [sys.executable, "-c", code, *words, "--socket", fleet_socket],
             capture_output=True,
             text=True,
             check=False,
