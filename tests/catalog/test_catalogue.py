@@ -329,15 +329,6 @@ def test_a_wrong_site_file_is_refused(base: Catalogue, text: str, message: str, 
     assert str(caught.value).startswith(f"{tmp_path}/{message}")
 
 
-def test_a_folder_that_is_not_there_is_refused(base: Catalogue, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        add_site_checks(base, [tmp_path / "none"], SIGNALS)
-    assert (
-        str(caught.value)
-        == f"{tmp_path}/none: cannot be read: No such file or directory: name a folder of YAML files"
-    )
-
-
 def test_a_built_in_check_that_lost_its_cause_is_an_error_and_no_crash(
     tmp_path: Path, base: Catalogue
 ) -> None:
