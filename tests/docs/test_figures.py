@@ -25,6 +25,8 @@ def test_a_share_of_a_core_names_its_reference(page: Path) -> None:
 @pytest.mark.parametrize(
     "path",
     [
+        ("index", "concepts/overview", "quickstart/kubernetes", "tasks/enforce-the-first-check"),
+        ("concepts/overview", "quickstart/slurm", "tasks/enforce-the-first-check"),
         ("quickstart/one-machine", "tasks/my-training-failed", "runbooks/node-quarantined"),
         ("quickstart/kubernetes", "tasks/one-fault", "tasks/enforce-the-first-check"),
         (
