@@ -23,6 +23,8 @@ _KINDS = {
     "pause": "new marks are paused",
     "frozen": "new marks are frozen",
     "check-hold": "the check is on hold",
+    "suppressed-check": "the check is suppressed",
+    "bad-job-start": "the start of a job is the likely cause",
     "withheld-domain": "the mark of the domain is withheld",
     "hold": "the node is on hold",
     "maintenance": "the node is under maintenance",

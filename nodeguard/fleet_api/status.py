@@ -16,7 +16,7 @@ from nodeguard.fleet_api.capacity import capacity
 from nodeguard.fleet_api.domain import degraded_domains, list_topologies, suppressed_checks
 from nodeguard.fleet_api.incident import all_incidents, latest_end, worst_incidents
 from nodeguard.fleet_api.node import injected_faults, known_health, refused_messages, repeat_offenders
-from nodeguard.fleet_api.reasons import count_reasons, exhausted_budget
+from nodeguard.fleet_api.reasons import count_reasons, exhausted_budget, reason_kind
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.status import (
     VERSION,
@@ -60,7 +60,9 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
     # A mark that is being written has no grace period left.
     pending = [decision.until for decision in decisions if decision.until]
     withheld = [decision for decision in decisions if decision.state == IncidentState.WITHHELD]
-    reasons, other_reasons = count_reasons(withheld)
+    reasons, other_reasons = count_reasons(withheld, reason_kind)
+    refused = [decision for decision in withheld if decision.refusal is not None]
+    full_budgets, other_full_budgets = count_reasons(refused, exhausted_budget)
     worst, worst_omitted = worst_incidents(planner, service, now, _WORST)
     return FleetStatus(
         version=VERSION,
@@ -76,6 +78,8 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         withheld=_count(by_node, IncidentState.WITHHELD),
         reasons=reasons,
         other_reasons=other_reasons,
+        full_budgets=full_budgets,
+        other_full_budgets=other_full_budgets,
         would_mark=_count(by_node, IncidentState.DRY_RUN),
         budgets=tuple(budgets[:_BUDGETS]),
         budgets_omitted=max(0, len(budgets) - _BUDGETS),

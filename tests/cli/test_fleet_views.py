@@ -64,10 +64,9 @@ def test_a_storm_in_short(storm: Fleet) -> None:
       agents      7500 of 7500 reporting
       nodes       7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
       marked      quarantine 7 nodes; suspect 1 node
-      withheld    410 marks of 410 nodes: 407 nodes: budget of check port-down has
-                  reached its limit (5 new marks in 10 min); 2 nodes: budget of
-                  rack/r0 has reached its limit (2 nodes); 1 node: hold on the node:
-                  alice debugs it
+      withheld    410 marks of 410 nodes: a budget has reached its limit (409), the
+                  node is on hold (1); budget of check port-down 5 new marks in
+                  10 min (407), budget of rack/r0 2 nodes (2)
       topologies  rack 938 domains by label rack
       budgets     fleet 8 of 375, rack/r0 2 of 2, rack/r12 2 of 2, rack/r13 2 of 2,
                   rack/r1 1 of 2, rack/r14 1 of 2

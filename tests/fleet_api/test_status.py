@@ -129,13 +129,14 @@ def test_reasons_that_are_left_out_are_counted() -> None:
         fleet.report(number, finding(check))
     fleet.carry_out()
     view = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert [(item.marks, item.nodes) for item in view.reasons] == [(2, 2)] * 3
-    assert view.other_reasons == ReasonCount("1 more reason", 2, 2)
+    assert view.reasons == (ReasonCount("a budget has reached its limit", 8, 8),)
+    assert [(item.marks, item.nodes) for item in view.full_budgets] == [(2, 2)] * 3
+    assert view.other_full_budgets == ReasonCount("1 more reason", 2, 2)
     line = facts(status_view(view))["withheld"]
     assert line.startswith(
-        "8 marks of 8 nodes: 2 nodes: budget of check gpu-ecc has reached its limit (1 active marks);"
+        "8 marks of 8 nodes: a budget has reached its limit; budget of check gpu-ecc 1 active marks (2), budget of"
     )
-    assert line.endswith("; 2 nodes: 1 more reason")
+    assert line.endswith(", 1 more reason (2)")
 
 
 def test_similar_incidents_are_counted_by_state() -> None:
@@ -166,8 +167,9 @@ def test_withheld_marks_have_reasons_and_full_budgets_are_listed() -> None:
     fleet.carry_out()
     view = fleet_status(fleet.planner, LEADER, fleet.now)
     assert (view.withheld.marks, view.withheld.nodes) == (3, 3)
-    assert [(item.reason, item.marks) for item in view.reasons] == [
-        ("budget of check gpu-lost has reached its limit (2 active marks)", 3)
+    assert [(item.reason, item.marks) for item in view.reasons] == [("a budget has reached its limit", 3)]
+    assert [(item.reason, item.marks) for item in view.full_budgets] == [
+        ("budget of check gpu-lost 2 active marks", 3)
     ]
     assert view.budgets == (BudgetView("fleet", 2.0, 10.0), BudgetView("check/gpu-lost", 2, 2))
     [worst] = view.worst

@@ -383,3 +383,7 @@ class FleetStatus(Struct, frozen=True):
     frozen_age: float = 0.0
     capacity: CapacityView = CapacityView()
     latest_end: EndedFaultView | None = None
+    full_budgets: tuple[ReasonCount, ...] = ()
+    """The budgets that refuse withheld marks, with their limits, most marks first: the first few."""
+    other_full_budgets: ReasonCount = ReasonCount("", 0)
+    """The sum of the budgets that are left out of `full_budgets`."""

@@ -227,9 +227,26 @@ def dry_run_text(dry_run: DryRunView) -> str:
 def faulty_text(capacity: CapacityView) -> str:
     """Return how many nodes take work though faulty, and why no mark keeps it away."""
     verb = "takes" if capacity.faulty == 1 else "take"
-    reasons = [*capacity.reasons, *([capacity.other_reasons] if capacity.other_reasons.marks else [])]
-    texts = [f"{item.reason} ({item.nodes})" if len(reasons) > 1 else item.reason for item in reasons]
-    return f"{count_noun(capacity.faulty, 'node')} {verb} work though faulty: {', '.join(texts)}"
+    reasons = counted_reasons(capacity.reasons, capacity.other_reasons)
+    return f"{count_noun(capacity.faulty, 'node')} {verb} work though faulty: {reasons}"
+
+
+def withheld_text(status: FleetStatus) -> str:
+    """Return how many marks are withheld, why, and which budgets refuse them."""
+    marks, nodes = count_noun(status.withheld.marks, "mark"), count_noun(status.withheld.nodes, "node")
+    text = f"{marks} of {nodes}: {counted_reasons(status.reasons, status.other_reasons)}"
+    if not status.full_budgets:
+        return text
+    return f"{text}; {counted_reasons(status.full_budgets, status.other_full_budgets)}"
+
+
+def counted_reasons(reasons: Sequence[ReasonCount], others: ReasonCount) -> str:
+    """Return reasons with the number of nodes of each; without it if there is only one. others: those that
+    are left out.
+    """
+    shown = [*reasons, *([others] if others.marks else [])]
+    texts = [f"{item.reason} ({item.nodes})" if len(shown) > 1 else item.reason for item in shown]
+    return ", ".join(texts)
 
 
 def check_name(check: str, *, injected: bool) -> str:

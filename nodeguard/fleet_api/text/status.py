@@ -29,7 +29,6 @@ from nodeguard.fleet_api.text.phrases import (
     format_age,
     groups_text,
     injected_field,
-    reasons_text,
     refused_field,
     repeat_offenders_text,
     shared_subject_state,
@@ -38,6 +37,7 @@ from nodeguard.fleet_api.text.phrases import (
     suppressed_check_text,
     time_left,
     topology_text,
+    withheld_text,
 )
 from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, Subject, View, badge_heading
 from nodeguard.judge.formatting import format_duration
@@ -168,9 +168,7 @@ def _facts(status: FleetStatus) -> Iterator[Field]:
     ]
     yield Field("advised" if is_advice(status) else "marked", "; ".join(marked) or "nothing")
     if status.withheld.marks:
-        reasons = reasons_text(status.reasons, status.other_reasons)
-        marks = f"{count_noun(status.withheld.marks, 'mark')} of {count_noun(status.withheld.nodes, 'node')}"
-        yield Field(WITHHELD, f"{marks}: {reasons}", is_urgent=True)
+        yield Field(WITHHELD, withheld_text(status), is_urgent=True)
     if status.pending.marks:
         marks = f"{count_noun(status.pending.marks, 'mark')} of {count_noun(status.pending.nodes, 'node')}"
         first = "" if status.pending.marks == 1 else "the first has "

@@ -212,7 +212,7 @@ def test_a_suppressed_check() -> None:
       agents      120 of 120 reporting
       nodes       114 ok, 6 fatal
       marked      nothing
-      withheld    6 marks of 6 nodes: check gpu-lost is suppressed: see nodeguard status
+      withheld    6 marks of 6 nodes: the check is suppressed
       topologies  fabric 18 domains by labels pod, rack
       budgets     fleet 0 of 120
       incidents   1 open, 6 withheld
