@@ -11,9 +11,9 @@ from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.model.diagnosis import SuppressionPolicy
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.mark import HOLD_ANNOTATION
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Mode, Policy, TopologyLabels
-from nodeguard.wire.report import Inventory, ReportedEvidence
+from nodeguard.wire.report import Inventory, ReportedEvidence, UnreadableTargets
 from tests.fleet.leaves import down
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 from tests.policies import diagnosis_policy
@@ -111,6 +111,40 @@ def starting_fleet() -> Fleet:
     reports = dict(list(fleet.reports.items())[:37])
     fleet.reports = reports
     fleet.restart()
+    return fleet
+
+
+def large_fleet(faults: int) -> Fleet:
+    """7,500 nodes with faults of four checks, each in another rack."""
+    fleet, size = plain_fleet(7500), 7500
+    for number in range(faults):
+        check = ("gpu-lost", "port-down", "gpu-ecc", "gpu-hot")[number % 4]
+        fleet.report(number * size // faults, finding(check, message=f"message of {check}"))
+    for _ in range(5):
+        fleet.after(10.0)
+        fleet.carry_out()
+    return fleet
+
+
+HOSTILE = """<script>alert(1)</script><img src=x onerror=alert(1)>"'>&"""
+
+
+def hostile_fleet() -> Fleet:
+    """A fleet in which every text from outside is an attack."""
+    fleet = plain_fleet(24)
+    labels = {"pod": HOSTILE, "rack": HOSTILE, "row": HOSTILE}
+    annotations = {HOLD_ANNOTATION: HOSTILE, MAINTENANCE_ANNOTATION: HOSTILE}
+    fleet.change(3, name=HOSTILE, labels=labels, annotations=annotations)
+    evil = finding(
+        HOSTILE, HOSTILE, component=HOSTILE, message=HOSTILE, note=HOSTILE, targets=(HOSTILE,),
+        evidence=(ReportedEvidence(HOSTILE, HOSTILE),),
+    )  # fmt: skip
+    fleet.report(3, evil, inventory=Inventory(HOSTILE, HOSTILE, HOSTILE))
+    unread = (UnreadableTargets(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,)),)
+    report = replace(fleet.reports["uid-4"], unreadable=unread, sequence=2)
+    fleet.planner.record_report("uid-4", report, fleet.now)
+    fleet.after(5.0)
+    fleet.plan()
     return fleet
 
 

@@ -10,8 +10,15 @@ import pytest
 
 from nodeguard.aggregator.pages.change_feed import ChangeFeed
 from nodeguard.aggregator.pages.handler import MAX_STREAMS, StatusPages, serve_pages
-from tests.aggregator.pages.scenes import faulty_fleet, gpu_name, pages_context, plain_fleet
-from tests.aggregator.pages.test_views import HOSTILE, hostile_fleet, large_fleet
+from tests.aggregator.pages.scenes import (
+    HOSTILE,
+    faulty_fleet,
+    gpu_name,
+    hostile_fleet,
+    large_fleet,
+    pages_context,
+    plain_fleet,
+)
 from tests.browser import Tab, browser
 from tests.fleet.scene import Fleet, finding
 from tests.ports import free_ports
