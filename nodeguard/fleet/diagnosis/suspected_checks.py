@@ -60,7 +60,21 @@ def _unexplained(
 ) -> UnexplainedFirings | None:
     """Return the firings of a check that neither its candidates nor other causes explain; None for few."""
     firings, members = votes.firings[check], votes.members
+    topology_of = members.topology_of
     before = PriorRate(votes.usual_rate(check) * len(members), votes.began)
+    # One version is most of a fleet: its nodes are independent.
+    topologies = {
+        topology
+        for class_votes in votes.classes_of(check).values()
+        for topology in class_votes.location_topologies
+    }
+
+    def placed(uids: Set[str], places: Set[str]) -> Set[str]:
+        """Return some nodes, without those that lack a location: they may be in the places with the others,
+        unless they are more.
+        """
+        lost = {uid for uid in uids - places if topologies.isdisjoint(map(topology_of, members.paths(uid)))}
+        return uids - lost if len(lost) <= len(uids & places) else uids
 
     def have_one_cause(
         unexplained: UnexplainedFirings, causes: Iterable[Set[str]], explained: Set[str]
@@ -72,7 +86,8 @@ def _unexplained(
         by_chance = poisson_limit(firings.usual_count(unexplained.window, before, now), _STRAY_CHANCE)
         recent = nodes.union(uid for uid, at in firings.latest.items() if at > since and uid in explained)
         is_explained = any(
-            len(nodes - places) <= by_chance or _are_concentrated(recent, places | explained, rule, members)
+            len(nodes - places) <= by_chance
+            or _are_concentrated(placed(recent, places | explained), places | explained, rule, members)
             for places in causes
         )
         return is_explained and not recent_version(members, nodes, votes.version_changes, now)
@@ -87,12 +102,6 @@ def _unexplained(
         for unexplained in firings.unexplained(explained, lambda *_: True, before, now):
             if not have_one_cause(unexplained, [causes], explained):
                 return unexplained
-    # One version is most of a fleet: its nodes are independent.
-    topologies = {
-        topology
-        for class_votes in votes.classes_of(check).values()
-        for topology in class_votes.location_topologies
-    }
     share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
     are_independent = partial(_are_independent, topologies=topologies, share=share, members=members)
     excluded = affected.union(explained)

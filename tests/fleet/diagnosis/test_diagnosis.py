@@ -171,6 +171,16 @@ def test_a_rack_with_a_new_version_is_not_degraded() -> None:
     assert (fleet.degraded, fleet.suppressed) == ([], {"gpu-thermal-slowdown": "agent/2"})
 
 
+def test_nodes_without_a_location_do_not_speak_against_a_dead_leaf() -> None:
+    fleet = Voters()
+    unlabelled = [uid for leaf in (0, 1) for uid in fleet.leaf(3, leaf, 5)]
+    for uid in unlabelled:
+        fleet.move(uid, "rack/row0/r0")
+    fleet.show([*fleet.leaf(1, 3), *unlabelled])
+    fleet.after(20.0)
+    assert (fleet.degraded, fleet.suppressed) == (["fabric/p1/l3"], {})
+
+
 def test_two_leaves_at_once_are_two_domains() -> None:
     fleet = Voters()
     fleet.show([*fleet.leaf(0, 3), *fleet.leaf(3, 5)])
