@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log
+from math import ceil, log
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -135,12 +135,17 @@ class FaultClassChange(Struct, frozen=True, forbid_unknown_fields=True, rename="
     daily_rate: Annotated[float, Meta(gt=0.0, le=1_000.0)] | UnsetType = UNSET
 
 
+# Two affected nodes are enough if they are at least this share of a domain: assumed.
+_LARGE_SHARE = 1 / 3
+
+
 class DiagnosisSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """When a failure domain explains the findings of many nodes, and when a check does.
 
     enforce: topologies with marks of degraded domains; the others are a dry run. minNodes: affected nodes, at
-    least. significance: probability that chance explains the findings, at most. rateMargin: factor on the
-    fleet's own fault rate. gracePeriod: how long the evidence lasts before a domain is degraded.
+    least; in a domain of which two are a third, two. significance: probability that chance explains the
+    findings, at most. rateMargin: factor on the fleet's own fault rate. gracePeriod: how long the evidence
+    lasts before a domain is degraded.
     maxDailyOnsets: a node with more onsets a day does not vote.
     """
 
@@ -154,6 +159,10 @@ class DiagnosisSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
     recovery: RecoveryPolicy = RecoveryPolicy()
     suppression: SuppressionPolicy = SuppressionPolicy()
     fault_classes: dict[str, FaultClassChange] = {}
+
+    def fewest_affected(self, size: int) -> int:
+        """Return the minimum number of affected nodes of a domain of `size` nodes."""
+        return min(self.min_nodes, max(2, ceil(_LARGE_SHARE * size)))
 
     @property
     def significance_exponent(self) -> float:

@@ -23,14 +23,14 @@ def choose_candidates(
     candidates: Iterable[Candidate],
     votes: FaultVotes,
     explained: Callable[[Candidate], Set[str]],
-    least: int,
+    least: Callable[[int], int],
     now: float,
 ) -> list[Candidate]:
     """Return the candidates of one fault class that are needed to explain the votes: those of the topology
     that explains them best, then others with enough further votes.
 
-    explained: returns the uids with an explanation beside a candidate. least: nodes that each candidate has
-    to explain in addition.
+    explained: returns the uids with an explanation beside a candidate. least: returns how many nodes a
+    candidate of a size has to explain in addition.
     """
     covered: set[str] = set()
     chosen: list[Candidate] = []
@@ -42,7 +42,7 @@ def choose_candidates(
     while left:
         best = _likeliest(_connected(left), votes, unexplained, now)
         for candidate in best:
-            if unexplained(candidate) >= max(least, -(-len(candidate.voters) // 2)):
+            if unexplained(candidate) >= max(least(candidate.size), -(-len(candidate.voters) // 2)):
                 chosen.append(candidate)
                 covered |= candidate.voters.keys()
         left = [candidate for candidate in left if candidate not in best]

@@ -145,7 +145,7 @@ class DegradedDomains:
         # Nodes may have left the domain since the candidate was evaluated.
         members = self._votes.members.nodes(candidate.domain)
         voters = {uid: at for uid, at in candidate.voters.items() if uid in members}
-        if len(voters) < self._votes.rule.min_nodes:
+        if len(voters) < self._votes.rule.fewest_affected(len(members)):
             return
         candidate = replace(candidate, voters=voters, size=len(members))
         if self.covering(candidate):

@@ -103,7 +103,9 @@ class DomainRecovery:
         children = self._evidence.members.children(domain)
         if not children:
             nodes = self._evidence.members.nodes(domain)
-            is_faulty = len(nodes & faulty) >= max(self._votes.rule.min_nodes, share * len(nodes))
+            is_faulty = len(nodes & faulty) >= max(
+                self._votes.rule.fewest_affected(len(nodes)), share * len(nodes)
+            )
             return [domain] if is_faulty else []
         parts: list[str] = []
         for child in children:

@@ -67,7 +67,9 @@ class SettlingCandidates:
             candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
             new = [candidate for candidate in candidates.values() if not self._domains.covering(candidate)]
             if new:
-                chosen += choose_candidates(new, votes, self._explained_for, self._votes.rule.min_nodes, now)
+                chosen += choose_candidates(
+                    new, votes, self._explained_for, self._votes.rule.fewest_affected, now
+                )
         self._continue_clocks(chosen, now)
         return chosen
 
@@ -136,7 +138,7 @@ class SettlingCandidates:
         for leaf in before.keys() & leaves:
             candidate = before[leaf]
             if len(active & candidate.voters.keys()) >= max(
-                self._votes.rule.min_nodes, votes.vote_class.share * candidate.size
+                self._votes.rule.fewest_affected(candidate.size), votes.vote_class.share * candidate.size
             ):
                 affected[leaf] = candidate
         return affected
@@ -163,4 +165,4 @@ class SettlingCandidates:
         recent = set(votes.voters(candidate.domain, now, self._votes.rule.weak_evidence.recent))
         if votes.vote_class.lasting:
             recent |= self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
-        return len(recent) < self._votes.rule.min_nodes
+        return len(recent) < self._votes.rule.fewest_affected(candidate.size)

@@ -55,7 +55,14 @@ class VoteIndex:
         """Set another rule. Its fault classes have no votes yet."""
         self.rule = rule
         self.votes_by_class = {
-            item.name: FaultVotes(item, rule, self.members, self._rates[item.name], self._ends[item.name])
+            item.name: FaultVotes(
+                item,
+                rule,
+                self.members,
+                self._rates[item.name],
+                self._ends[item.name],
+                self.version_changes,
+            )
             for item in rule.classes
         }
         self.new_voters = {name: set() for name in self.votes_by_class}

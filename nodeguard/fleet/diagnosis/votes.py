@@ -13,7 +13,13 @@ from math import ceil, inf
 from nodeguard.fleet.diagnosis.results import Candidate, VoteTally
 from nodeguard.fleet.diagnosis.significance import OnsetRate, fewest_significant, significance
 from nodeguard.fleet.state.topology.members import DomainMembers
-from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy, FaultClass, VoteTopology
+from nodeguard.model.diagnosis import (
+    LOCATION_TOPOLOGIES,
+    VERSION_TOPOLOGIES,
+    DiagnosisPolicy,
+    FaultClass,
+    VoteTopology,
+)
 
 _DAY = 86_400.0
 _NONE: dict[str, float] = {}
@@ -31,8 +37,11 @@ class FaultVotes:
         members: DomainMembers,
         rate: OnsetRate,
         ended: dict[str, float],
+        received: Mapping[tuple[str, str], float],
     ) -> None:
-        """rate: the usual one of the class. ended: when domains were last cleared."""
+        """rate: the usual one of the class. ended: when domains were last cleared. received: when nodes got
+        another version, by uid and domain.
+        """
         self.vote_class = fault_class
         self.vote_rules: dict[str, VoteTopology] = {rule.topology: rule for rule in fault_class.topologies}
         self.location_topologies = self.vote_rules.keys() & set(LOCATION_TOPOLOGIES)
@@ -48,6 +57,7 @@ class FaultVotes:
         self._recent: deque[tuple[float, str]] = deque()
         self._rate = rate
         self._ended = ended
+        self._received = received
 
     def vote(self, uid: str, topologies: Iterable[str], at: float) -> None:
         """Record the vote of a node, with a fault that may be shared in some topologies. A vote from before
@@ -184,8 +194,13 @@ class FaultVotes:
         return sum(1 for at in self._latest.values() if at > since)
 
     def is_too_small(self, path: str) -> bool:
-        """Return whether a domain has too few nodes to be degraded."""
-        return self._members.size(path) < self._rule.min_nodes
+        """Return whether a domain has too few nodes to be degraded: one, or two like each of its siblings, of
+        which the parent is the lowest domain.
+        """
+        size, parent = self._members.size(path), self._members.parent(path)
+        if size >= self._rule.min_nodes:
+            return False
+        return size < self._rule.fewest_affected(size) or bool(parent and not self.parts(parent))
 
     def parts(self, path: str) -> list[str]:
         """Return the children of a domain, if any has enough nodes to be degraded, without those that have a
@@ -201,8 +216,9 @@ class FaultVotes:
     ) -> Iterator[tuple[float, dict[str, float]]]:
         """Yield each window in which a domain has more votes than chance explains, with the voters."""
         size = self._members.size(path)
-        if self.is_too_small(path) or len(self._by_path.get(path, _NONE)) < self._rule.min_nodes:
+        if self.is_too_small(path) or len(self._by_path.get(path, _NONE)) < self._rule.fewest_affected(size):
             return
+        yield from self._after_receipt(path, now)
         by_share = self._fewest_voters(share, size)
         for window in self.vote_class.windows:
             voters = self.voters(path, now, window)
@@ -210,6 +226,27 @@ class FaultVotes:
                 continue
             if significance(len(voters), size, self.chance(window, now)) >= self._rule.significance_exponent:
                 yield window, voters
+
+    def _after_receipt(self, path: str, now: float) -> Iterator[tuple[float, dict[str, float]]]:
+        """Yield the voters of a version that voted soon after they received it, with the window for that, if
+        they are more than chance explains. They may be few of its nodes, and a rollout may take hours.
+        """
+        if self._members.topology_of(path) not in VERSION_TOPOLOGIES:
+            return
+        all_voters = self.voters(path, now, self.longest_window)
+        voters = {
+            uid: at
+            for uid, at in all_voters.items()
+            if -_REPORTED <= at - self._received.get((uid, path), inf) <= _AFTER_RECEIPT
+        }
+        if len(voters) < self._rule.min_nodes:
+            return
+        others = self.recent(self.longest_window, now) - len(all_voters)
+        elsewhere = max(1, len(self._members) - self._members.size(path))
+        chance = max(self.chance(_AFTER_RECEIPT, now), min(0.999, others / elsewhere))
+        received = sum(1 for uid in self._members.nodes(path) if (uid, path) in self._received)
+        if significance(len(voters), received, chance) >= self._rule.significance_exponent:
+            yield _AFTER_RECEIPT, voters
 
     def chance(self, window: float, now: float) -> float:
         """Return the probability that a node votes within a window by chance."""
@@ -253,7 +290,7 @@ class FaultVotes:
 
     def _fewest_voters(self, share: float, size: int) -> int:
         """Return the minimum number of voters of a domain by a share of its nodes."""
-        return max(self._rule.min_nodes, ceil(share * size))
+        return max(self._rule.fewest_affected(size), ceil(share * size))
 
     def usual_rate(self, now: float) -> float:
         """Return the onsets of one node a second that are usual."""
@@ -292,6 +329,12 @@ class FaultVotes:
 
 # A child with fewer nodes than this share of the largest one has nodes by wrong labels: assumed.
 _SMALL_PART = 0.2
+
+# Seconds within which a bad version shows on a node: checks wait for up to ten minutes. Assumed.
+_AFTER_RECEIPT = 900.0
+
+# A report may tell a fault some seconds before it tells the version that brought it: assumed.
+_REPORTED = 60.0
 
 # Maximum number of remembered onsets of a node.
 _ONSETS = 32

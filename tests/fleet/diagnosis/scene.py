@@ -22,6 +22,7 @@ VIEWS = {
     "port-link-downed": ("fabric",),
     "gpu-thermal-slowdown": ("rack",),
     "nvlink-down": ("nvlink",),
+    "driver-library-mismatch": ("driver",),
     STALE_CHECK: ("power", "fabric"),
 }
 

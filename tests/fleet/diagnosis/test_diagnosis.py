@@ -171,6 +171,29 @@ def test_a_rack_with_a_new_version_is_not_degraded() -> None:
     assert (fleet.degraded, fleet.suppressed) == ([], {"gpu-thermal-slowdown": "agent/2"})
 
 
+def test_few_nodes_that_fail_soon_after_they_receive_a_version_have_its_fault() -> None:
+    """Three of 32 nodes are less than the share of the class, and a rollout takes hours."""
+    fleet = Voters()
+    for number, uid in enumerate([*fleet.leaf(0, 0), *fleet.leaf(3, 3)]):
+        fleet.place(uid, driver="590")
+        fleet.after(600.0)
+        if number % 12 == 0:
+            fleet.show([uid], "driver-library-mismatch")
+            fleet.after(20.0)
+    assert (fleet.degraded, fleet.suppressed) == ([], {"driver-library-mismatch": "driver/590"})
+
+
+def test_few_nodes_that_fail_long_after_they_received_a_version_do_not_show_its_fault() -> None:
+    fleet = Voters()
+    for uid in (*fleet.leaf(0, 0), *fleet.leaf(3, 3)):
+        fleet.place(uid, driver="590")
+        fleet.after(600.0)
+    for uid in ("0-0-0", "3-3-0", "3-3-8"):
+        fleet.after(7_200.0)
+        fleet.show([uid], "driver-library-mismatch")
+    assert (fleet.degraded, fleet.suppressed) == ([], {})
+
+
 def test_nodes_without_a_location_do_not_speak_against_a_dead_leaf() -> None:
     fleet = Voters()
     unlabelled = [uid for leaf in (0, 1) for uid in fleet.leaf(3, leaf, 5)]
@@ -222,13 +245,18 @@ def test_a_diagnosis_that_lasted_for_days_still_counts_those_before_it() -> None
     assert times == 3
 
 
-def test_nodes_that_may_not_vote_do_not_count() -> None:
+@pytest.mark.parametrize(
+    ("nodes", "failing", "is_degraded"),
+    [(1, 1, False), (2, 2, True), (6, 2, True), (7, 2, False), (7, 3, True)],
+)
+def test_two_nodes_are_enough_in_a_small_domain(nodes: int, failing: int, is_degraded: bool) -> None:
+    """Nodes that may not vote, such as cordoned ones, do not count."""
     fleet = Voters()
-    for uid in fleet.leaf(1, 3, 14):
+    for uid in fleet.leaf(1, 3)[nodes:]:
         fleet.diagnosis.set_domains(uid, ())
-    fleet.show(fleet.leaf(1, 3))
+    fleet.show(fleet.leaf(1, 3, failing))
     fleet.after(1_000.0)
-    assert fleet.degraded == []
+    assert fleet.degraded == (["fabric/p1/l3"] if is_degraded else [])
 
 
 def test_nodes_with_frequent_onsets_do_not_vote() -> None:
