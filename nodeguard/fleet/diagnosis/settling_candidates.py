@@ -12,11 +12,10 @@ from nodeguard.fleet.diagnosis.results import (
     Candidate,
     DegradedDomain,
     fewest_nodes,
-    most_children,
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
-from nodeguard.fleet.state.topology.members import is_within, path_prefixes
+from nodeguard.fleet.state.topology.members import is_within
 
 # Seconds between two evaluations of all candidates.
 SOON = 5.0
@@ -108,11 +107,10 @@ class SettlingCandidates:
         self.clocks.pop((candidate.fault_class, candidate.domain), None)
 
     def _explained_for(self, candidate: Candidate) -> set[str]:
-        """Return the nodes of which degraded domains explain the votes. A candidate with mostly
-        affected children replaces those that are degraded: one cause explains all of their votes.
+        """Return the nodes of which degraded domains explain the votes. A candidate explains those of its own
+        degraded parts better: otherwise the parts would be the candidates.
         """
-        is_whole = self._are_parts_affected(candidate)
-        return self._domains.explained(candidate.fault_class, candidate.domain if is_whole else "")
+        return self._domains.explained(candidate.fault_class, candidate.domain)
 
     def _has_ended(self, candidate: Candidate) -> bool:
         """Return whether hardly any node still shows a fault that lasts and begins on all nodes at about the
@@ -142,22 +140,6 @@ class SettlingCandidates:
             ):
                 affected[leaf] = candidate
         return affected
-
-    def _are_parts_affected(self, candidate: Candidate) -> bool:
-        """Return whether most children of a candidate are affected or degraded by the same kind of fault."""
-        children = self._votes.votes_by_class[candidate.fault_class].parts(candidate.domain)
-        paths = {path for leaf in self._affected[candidate.fault_class] for path in path_prefixes(leaf)}
-        affected = [
-            child
-            for child in children
-            if child in paths or self._is_degraded_alike(child, candidate.fault_class)
-        ]
-        return bool(children) and len(affected) >= most_children(len(children))
-
-    def _is_degraded_alike(self, domain: str, fault_class: str) -> bool:
-        """Return whether a domain is degraded by the same kind of fault."""
-        degraded = self._domains.degraded.get(domain)
-        return degraded is not None and self._domains.are_alike(fault_class, degraded)
 
     def _is_quiet(self, candidate: Candidate, now: float) -> bool:
         """Return whether hardly any node of a candidate has shown the fault recently."""

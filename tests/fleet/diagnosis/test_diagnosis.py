@@ -194,6 +194,19 @@ def test_few_nodes_that_fail_long_after_they_received_a_version_do_not_show_its_
     assert (fleet.degraded, fleet.suppressed) == ([], {})
 
 
+def test_a_pod_with_more_votes_than_its_degraded_leaf_explains_replaces_it() -> None:
+    fleet = Voters()
+    for leaf in range(LEAVES):
+        for uid in fleet.leaf(1, leaf)[6 if leaf < 3 else 0 :]:
+            fleet.diagnosis.set_domains(uid, ())
+    fleet.show(fleet.leaf(1, 0, 4), "port-link-downed")
+    fleet.after(20.0)
+    assert fleet.degraded == ["fabric/p1/l0"]
+    fleet.show([*fleet.leaf(1, 1, 2), *fleet.leaf(1, 2, 1)], "port-link-downed")
+    fleet.after(20.0)
+    assert fleet.degraded == ["fabric/p1"]
+
+
 def test_nodes_without_a_location_do_not_speak_against_a_dead_leaf() -> None:
     fleet = Voters()
     unlabelled = [uid for leaf in (0, 1) for uid in fleet.leaf(3, leaf, 5)]
