@@ -9,6 +9,7 @@ from itertools import chain
 
 from nodeguard.fleet.diagnosis.candidates import MAX_FLEET_SHARE, recent_version
 from nodeguard.fleet.diagnosis.check_firings import PriorRate, UnexplainedFirings
+from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.significance import poisson_limit, significance
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
@@ -98,9 +99,9 @@ def _unexplained(
         # of them may as well be the false alarm.
         is_clear = any(candidate.share >= rule.weak_evidence.share for candidate in candidates)
         has_others = len(affected) <= MAX_FLEET_SHARE * len(members)
-        causes = affected if is_clear and has_others else set()
         for unexplained in firings.unexplained(explained, lambda *_: True, before, now):
-            if not have_one_cause(unexplained, [causes], explained):
+            is_likely = is_clear and has_others and are_likelier(candidates, unexplained.nodes, members)
+            if not have_one_cause(unexplained, [affected if is_likely else set()], explained):
                 return unexplained
     share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
     are_independent = partial(_are_independent, topologies=topologies, share=share, members=members)
@@ -112,6 +113,16 @@ def _unexplained(
         if not have_one_cause(unexplained, chain([frozenset[str]()], parents), excluded):
             return unexplained
     return None
+
+
+def are_likelier(candidates: Iterable[Candidate], uids: Set[str], members: DomainMembers) -> bool:
+    """Return whether faults of some domains make the votes likelier than one cause of all nodes that fire: in
+    small domains, such a cause affects most nodes of many of them. uids: nodes that fire.
+    """
+    by_domain = {candidate.domain: candidate for candidate in candidates}.values()
+    evidence = sum(shared_fault_evidence(len(own.voters), own.size, WRONG_LABEL) for own in by_domain)
+    firing = set(uids).union(*(own.voters for own in by_domain))
+    return evidence > shared_fault_evidence(len(firing), len(members), WRONG_LABEL)
 
 
 def are_everywhere(candidates: Collection[Candidate], members: DomainMembers) -> bool:
