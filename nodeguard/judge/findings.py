@@ -161,9 +161,8 @@ def _early_note(early: tuple[float, float] | None) -> str:
     if early is None:
         return ""
     elapsed, needed = early
-    if elapsed == 0:
-        return "seen once"
-    return f"has held for {format_duration(elapsed)}, settles after {format_duration(needed)}"
+    seen = f"true for {format_duration(elapsed)}" if elapsed else "seen once"
+    return f"{seen}; the agent reports it after {format_duration(needed)}"
 
 
 def downgrade_old_events(

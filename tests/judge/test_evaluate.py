@@ -158,9 +158,9 @@ def test_one_shot_finding_has_the_note_seen_once() -> None:
         check(Sustained(HOT, 60)), check(AnyOf((HOT, Sustained(HOT, 60))), "certain"), one_shot=True
     )
     notes = {finding.check: finding.note for finding in node.round(0, observe(hot=True)).findings}
-    assert notes == {"one": "seen once", "certain": ""}
+    assert notes == {"one": "seen once; the agent reports it after 1 min", "certain": ""}
     notes = {finding.check: finding.note for finding in node.round(20, observe(hot=True)).findings}
-    assert notes == {"one": "has held for 20 s, settles after 1 min", "certain": ""}
+    assert notes == {"one": "true for 20 s; the agent reports it after 1 min", "certain": ""}
 
 
 def test_check_of_health_ok_is_a_note() -> None:

@@ -78,7 +78,7 @@ def test_a_one_shot_evaluation_needs_no_duration() -> None:
     lasting = Sustained(LOW, 60.0)
     assert fired(evaluate(judgement(lasting), 0.0, a__level=3)) == []
     [early] = evaluate(judgement(lasting, one_shot=True), 0.0, a__level=3).findings
-    assert early.note == "seen once"
+    assert early.note == "seen once; the agent reports it after 1 min"
 
 
 def test_the_site_sets_the_platform() -> None:
