@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.daemonset.helm import CHART, RELEASE, Helm
+from tests.daemonset.manifests import NAMESPACE
 from tests.daemonset.test_chart import SITE_CHECK
 
 
@@ -128,6 +129,8 @@ def test_checks_of_the_site_are_not_compared_with_the_catalogue(helm: Helm) -> N
 def test_the_notes_name_what_is_enforced(policy: Mapping[str, Any], line: str, helm: Helm) -> None:
     notes = helm("install", RELEASE, str(CHART), "--dry-run=client", values={"policy": policy})
     assert line in notes
+    assert f"nodeguard doctor --cluster --namespace {NAMESPACE}" in notes
+    assert f"kubectl port-forward -n {NAMESPACE} deploy/nodeguard-aggregator 9436" in notes
     assert ("writes nothing to Nodes" in notes) == (
         "writes nothing to Nodes" in line or "in observe mode" in line[:35]
     )
