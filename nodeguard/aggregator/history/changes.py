@@ -111,16 +111,16 @@ class _Counted:
 
 def _notes(connection: sqlite3.Connection, values: Mapping[str, object]) -> Iterator[RecordedChange]:
     """Yield the notes, the latest first."""
-    for at, kind, name, node, text, before, reason in connection.execute(_NOTES, values):
-        yield RecordedChange(at, kind, name, node, text, before, reason or "")
+    for at, kind, name, node, text, previous_text, reason in connection.execute(_NOTES, values):
+        yield RecordedChange(at, kind, name, node, text, previous_text, reason or "")
 
 
 def _nodes(connection: sqlite3.Connection, values: Mapping[str, object]) -> Iterator[RecordedChange]:
     """Yield the changes of what operators set on Nodes, the latest first."""
     for at, uid, name, *columns in connection.execute(_NODES, values):
-        text, before = _settings(*columns[:3]), _settings(*columns[3:])
-        if text != before:
-            yield RecordedChange(at, "node", uid, name, text, before)
+        text, previous_text = _settings(*columns[:3]), _settings(*columns[3:])
+        if text != previous_text:
+            yield RecordedChange(at, "node", uid, name, text, previous_text)
 
 
 def _settings(deleted: int, unschedulable: int, annotations: str) -> str:

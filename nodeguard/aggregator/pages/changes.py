@@ -69,14 +69,15 @@ def changes_section(view: HistoryView | None, problem: str = "") -> Html:
         text = f"not available: {problem}" if view is None else f"no change{_since_record(view)}"
         return element("section", _TITLE, f": {text}.", class_="past")
     latest = view.entries[: -_ROWS - 1 : -1]
-    rest = len(view.entries) - len(latest)
+    older_count = len(view.entries) - len(latest)
     command = f"nodeguard history {shlex.quote(view.name)}" if view.name else "nodeguard history"
-    others = (f"and {rest}{'' if view.is_complete else ' or more'} older ones: ", element("code", command))
+    or_more = "" if view.is_complete else " or more"
+    older = (f"and {older_count}{or_more} older ones: ", element("code", command))
     content = (
         element("summary", _TITLE, f": {_summary(view)}"),
         _drawing(view),
         table(("Time", "Change", "On", "What"), (_row(entry, view) for entry in latest), "changes"),
-        element("p", *others) if rest else EMPTY,
+        element("p", *older) if older_count else EMPTY,
     )
     return element("section", element("details", *content, id="changes"), class_="past")
 

@@ -55,8 +55,9 @@ def map_section(fleet: FleetMap) -> Html:
         is_open = not groups or links <= _OPEN_LINKS
         (groups if is_open else folded).append(_group(group, fleet.topology, cells))
         left -= cells
-    rest = len(fleet.groups) - len(groups) - len(folded)
-    more = element("p", link("/domains", f"and {rest} more with a fault"), class_="more") if rest else EMPTY
+    omitted_count = len(fleet.groups) - len(groups) - len(folded)
+    omitted = link("/domains", f"and {omitted_count} more with a fault")
+    more = element("p", omitted, class_="more") if omitted_count else EMPTY
     return element(
         "section",
         element(
@@ -73,12 +74,12 @@ def map_section(fleet: FleetMap) -> Html:
     )
 
 
-def _folded(rest: Sequence[MapGroup], groups: Sequence[Html], more: Html) -> Html:
-    """Return the groups beyond the open ones, as one line that opens. rest: all of them; groups: those that
-    are listed; more: link to the others.
+def _folded(map_groups: Sequence[MapGroup], groups: Sequence[Html], more: Html) -> Html:
+    """Return the groups beyond the open ones, as one line that opens. map_groups: all of them; groups:
+    those that are listed; more: link to the others.
     """
-    domains = count_noun(len(rest), "more domain")
-    nodes = count_noun(sum(len(group.faulty) for group in rest), "node")
+    domains = count_noun(len(map_groups), "more domain")
+    nodes = count_noun(sum(len(group.faulty) for group in map_groups), "node")
     summary = f"{domains} with {nodes} that are not ok"
     listed = element("div", join(groups), class_="map")
     return element("details", element("summary", summary), listed, more, id="faulty")
@@ -101,8 +102,9 @@ def _healthy(fleet: FleetMap) -> Html:
         element("li", _title(group.domain, fleet.topology), " ", element("small", str(group.size)))
         for group in shown
     )
-    rest = len(fleet.healthy) - len(shown)
-    more = element("li", f"and {rest} more: nodeguard get domains --all") if rest else EMPTY
+    omitted_count = len(fleet.healthy) - len(shown)
+    text = f"and {omitted_count} more: nodeguard get domains --all"
+    more = element("li", text) if omitted_count else EMPTY
     subject = count_noun(len(fleet.healthy), "pool" if fleet.topology == POOLS else "domain")
     summary = f"{subject} with {nodes} {'is' if len(fleet.healthy) == 1 else 'are'} ok"
     return element(
@@ -117,13 +119,13 @@ def _healthy(fleet: FleetMap) -> Html:
 def _group(group: MapGroup, topology: str, cells: int) -> Html:
     """Return a domain with its parts in which nodes are not ok. cells: limit of their number."""
     parts: list[Html] = []
-    rest = len(group.faulty) - cells
+    omitted_count = len(group.faulty) - cells
     for part in group.parts:
         shown = part.faulty[:cells]
         cells -= len(shown)
         if shown or part.state is not None:
             parts.append(join((_part_title(part, group, topology), *map(_cell, shown))))
-    more = element("span", f"and {rest} more", class_="more") if rest else EMPTY
+    more = element("span", f"and {omitted_count} more", class_="more") if omitted_count else EMPTY
     return element(
         "section",
         element("h3", _title(group.domain, topology), " ", _counts(group)),
