@@ -20,7 +20,7 @@ class Option(NamedTuple):
 
 
 class ParsedCommand(NamedTuple):
-    """A command or a part of one. words: such as `get nodes`."""
+    """A command or a part of one. words: such as `get nodes`. examples: of a command; a part has none."""
 
     words: tuple[str, ...]
     summary: str
@@ -63,7 +63,7 @@ def _read(words: tuple[str, ...], summary: str, parser: ArgumentParser) -> Parse
         summary,
         parser.description or "",
         parser.epilog or "",
-        parser.examples,
+        parser.examples if len(words) == 1 else (),
         tuple(options),
         tuple(parts),
     )

@@ -57,6 +57,16 @@ class ArgumentParser(argparse.ArgumentParser):
         self.add_argument("--color", choices=("auto", "always", "never"), default=argparse.SUPPRESS,
             action=_ColorAction, help="when to use colors (auto: on a terminal)")  # fmt: skip
 
+    def add_subparsers(self, **options: Any) -> Any:
+        """Add the parts of the command; the help of a part shows the examples that begin with its words."""
+
+        def part(prog: str, **settings: Any) -> ArgumentParser:
+            own = [example for example in self.examples if f"{example} ".startswith(f"{prog} ")]
+            return ArgumentParser(prog=prog, examples=own, **settings)
+
+        settings: dict[str, Any] = {"parser_class": part, **options}  # argparse only calls the class
+        return super().add_subparsers(**settings)
+
     def error(self, message: str) -> NoReturn:
         """Print the problem and exit."""
         choice = _CHOICE.fullmatch(message)

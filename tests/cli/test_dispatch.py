@@ -52,6 +52,20 @@ def test_a_command_and_each_option_are_described(command: ParsedCommand) -> None
         assert option.about or not option.flags, option
 
 
+@pytest.mark.parametrize(
+    "part", [part for command in PARSED for part in command.parts], ids=lambda part: " ".join(part.words)
+)
+def test_the_help_of_a_part_shows_its_own_examples(
+    part: ParsedCommand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*part.words, "--help"])
+    examples = capsys.readouterr().out.partition("\nexamples:\n")[2].splitlines()
+    words = f"  nodeguard {' '.join(part.words)}"
+    assert examples
+    assert all(f"{example} ".startswith(f"{words} ") for example in examples)
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_each_example_of_a_help_is_a_valid_command_line(
     command: Command, capsys: pytest.CaptureFixture[str]

@@ -96,13 +96,12 @@ def build_parser() -> ArgumentParser:
         examples=(
             "nodeguard describe node gpu-7",
             "nodeguard describe gpu-7",
+            "nodeguard describe incident gpu-7/gpu-lost",
             "nodeguard describe domain fabric/p0/leaf3",
         ),
         epilog="Exit codes: 0 found; 3 not found, or the aggregator did not answer.",
     )
-    kinds = parser.add_subparsers(
-        dest="kind", metavar="node | incident | domain", required=True, parser_class=ArgumentParser
-    )
+    kinds = parser.add_subparsers(dest="kind", metavar="node | incident | domain", required=True)
     for kind, about in _KINDS.items():
         part = kinds.add_parser(kind, help=about, description=f"Show {about}.")
         part.add_argument("name", metavar="NAME", help=f"the {kind}")

@@ -274,6 +274,10 @@ def build_parser() -> ArgumentParser:
             "nodeguard get incidents -n gpu-7 -o wide",
             "nodeguard get gpus -n gpu-7",
             "nodeguard get gpus 'GPU-2c1b*' -o wide",
+            "nodeguard get ports -n gpu-7",
+            "nodeguard get domains --all",
+            "nodeguard get checks 'gpu-*'",
+            "nodeguard get budgets -o json",
         ),
     )
     kinds = parser.add_subparsers(dest="alias", metavar=" | ".join(_RESOURCES), required=True)

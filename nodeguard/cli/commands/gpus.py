@@ -103,6 +103,7 @@ def build_parser() -> ArgumentParser:
         examples=(
             "nodeguard gpus detach --gpu 5 --duration 30m",
             "nodeguard gpus attach",
+            "nodeguard gpus status",
             "nodeguard gpus detach --node gpu-7 --duration 30m",
         ),
     )

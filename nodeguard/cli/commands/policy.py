@@ -87,6 +87,7 @@ def build_parser() -> ArgumentParser:
         description="Validate a policy file: what the aggregator may mark, and how much of it.",
         examples=(
             "nodeguard policy example > policy.yaml",
+            "nodeguard policy schema > policy.schema.json",
             "nodeguard policy check policy.yaml",
             "nodeguard policy check next.yaml --current policy.yaml --against history.sqlite",
         ),
