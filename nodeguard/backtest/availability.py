@@ -223,8 +223,8 @@ def _rate(events: int, exposure: float) -> tuple[float | None, float | None, flo
 
 
 def _between(faults: int, node_days: float) -> tuple[float | None, float | None, float | None]:
-    """Return the mean of node-days between faults with its interval; None for too few faults."""
-    if faults < _MIN_FAULTS:
+    """Return the mean of node-days between faults with its interval; None for too few faults, or no node."""
+    if faults < _MIN_FAULTS or not node_days:
         return None, None, None
     low, high = poisson(faults)
     return node_days / faults, node_days / high, node_days / low

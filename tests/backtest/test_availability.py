@@ -116,6 +116,8 @@ def test_too_few_faults_and_repairs_give_no_figure() -> None:
         for some in (faults[:2], faults)
     )
     assert (few.node_days_between_faults, few.node_days_low, few.repair_seconds_p90) == (None, None, None)
+    unobserved = availability(FleetRecord(faults=faults), 0.0, 30 * DAY, "check").total
+    assert (unobserved.node_days_between_faults, unobserved.node_days_low) == (None, None)
     assert (many.node_days_between_faults, many.repair_seconds_p90) == (3.0, 60.0)
     assert many.node_days_low is not None
     assert many.node_days_high is not None

@@ -71,7 +71,8 @@ def _fields(report: AvailabilityReport) -> Iterator[Field]:
     total = report.total
     yield Field("time", f"{api_time(report.since)} to {api_time(report.until)}")
     if total.node_days_between_faults is None:
-        between = "no figure: fewer than 3 faults"
+        reason = "fewer than 3 faults" if report.node_days else "no node was observed"
+        between = f"no figure: {reason}"
     else:
         low, high = total.node_days_low or 0.0, total.node_days_high or 0.0
         between = f"{_days(total.node_days_between_faults)} node-days, {_days(low)} to {_days(high)} at 95%"
