@@ -300,7 +300,7 @@ def _with_finding(work: NodeWork, gpus: int, now: float) -> tuple[NodeWork, dict
             "verdict": "suspect",
             "processes": len(deaths),
             "programs": independent_programs(deaths, runs),
-            "minutes": round((work.death_at - began) / 60),
+            "minutes": _minutes(work.death_at - began),
             "others": len(used),
             "others_ran": len(jobs),
         }
@@ -312,8 +312,13 @@ def _with_finding(work: NodeWork, gpus: int, now: float) -> tuple[NodeWork, dict
     is_idle = is_listed and not any(other.is_in_use or other.since_other for other in others)
     if count < _PROCESSES or gpus < 2 or is_idle:
         return work, {}
-    minutes = round((work.death_at - min(death.at for death in work.processes.values())) / 60)
+    minutes = _minutes(work.death_at - min(death.at for death in work.processes.values()))
     return work, _finding(work, {"verdict": "warning", "processes": count, "minutes": minutes})
+
+
+def _minutes(seconds: float) -> int:
+    """Return the whole minutes within which programs failed, at least one."""
+    return max(round(seconds / 60), 1)
 
 
 def _process_count(processes: Mapping[int, ProcessDeath]) -> int:

@@ -159,6 +159,13 @@ def test_minutes_are_those_of_the_deaths_also_when_the_log_is_read_late() -> Non
     assert (node.events[0].at, node.events[0].fields["minutes"]) == (lines[-1].at, 5)
 
 
+def test_programs_that_fail_at_once_fail_within_a_minute() -> None:
+    node = Node(listed=False)
+    for pid in range(100, 112):
+        node.die(pid, code=43, after=0.0)
+    assert node.events[-1].fields["minutes"] == 1
+
+
 def test_log_of_a_machine_with_one_gpu_has_no_control() -> None:
     node = Node(listed=False, gpus=1)
     for pid in range(100, 112):
