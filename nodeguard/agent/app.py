@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
@@ -99,11 +99,12 @@ async def _run(
     agent = Agent(machine, node.sources, pipeline, node.offset, node.speed, logged=state.logged)
     nvml = next((source for source in node.sources if isinstance(source, NvmlSource)), None)
     gpus = GpuDetacher(agent, nvml, machine.detach_gpus, state.detached)
+    gpu_names: Callable[[], Mapping[str, str]] = nvml.targets_by_name if nvml else dict
     gpus.apply()
     _skip_unused_counters(node.sources, pipeline)
     executors: dict[type[Instruction], Executor] = {
         DetachGpus: gpus.carry_out,
-        ClearFinding: FindingClearer(agent, pipeline).carry_out,
+        ClearFinding: FindingClearer(agent, pipeline, gpu_names).carry_out,
     }
     queue = DeliveryQueue(state.delivery, spools=options.aggregator is not None)
     reporter = Reporter(queue, node_facts(options.node, catalogue), executors)
@@ -121,7 +122,7 @@ async def _run(
         else:
             require_policy(check, endpoints.injection_replies(), now.mono)
 
-    injector = Injector(agent, pipeline, require_permission, nvml.targets_by_name if nvml else dict)
+    injector = Injector(agent, pipeline, require_permission, gpu_names)
     service = Service(agent, reporter, capture, injector.active, file, node.load_error, endpoints)
     watch_descriptors(machine, agent)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -141,11 +141,15 @@ class GpuDetacher:
 
 
 class FindingClearer:
-    """Clears findings in the pipeline of an agent."""
+    """Clears findings in the pipeline of an agent.
 
-    def __init__(self, agent: Agent, pipeline: Pipeline) -> None:
+    gpu_names: returns the targets of GPUs by their indexes and UUIDs, which an operator may write, too.
+    """
+
+    def __init__(self, agent: Agent, pipeline: Pipeline, gpu_names: Callable[[], Mapping[str, str]]) -> None:
         self._agent = agent
         self._pipeline = pipeline
+        self._gpu_names = gpu_names
 
     async def carry_out(self, instruction: ClearFinding) -> InstructionOutcome:
         """Clear a finding. The next verdict follows at once, without the finding.
@@ -154,7 +158,7 @@ class FindingClearer:
         """
         while self._agent.verdict is None or any(self._agent.unread_sources()):
             await asyncio.sleep(_PAUSE)
-        target = normalize_target(instruction.target)
+        target = self._gpu_names().get(instruction.target) or normalize_target(instruction.target)
         request = ClearRequest(instruction.check, target, instruction.component, instruction.by)
         result = self._pipeline.clear(request, self._agent.now())
         self._agent.evaluate()

@@ -229,12 +229,13 @@ class EventNode:
         return sorted(finding.check for finding in self.agent.verdict.findings) if self.agent.verdict else []
 
 
-async def test_an_event_is_cleared_at_once_and_a_reading_is_not() -> None:
+@pytest.mark.parametrize("target", ["node", "5"])
+async def test_an_event_is_cleared_at_once_and_a_reading_is_not(target: str) -> None:
     node = EventNode()
-    clearer = FindingClearer(node.agent, node.judgement)
+    clearer = FindingClearer(node.agent, node.judgement, lambda: {"5": "node"})
     running = asyncio.ensure_future(node.agent.run())
     async with asyncio.timeout(PATIENCE):
-        outcome = await clearer.carry_out(ClearFinding("1", "check-1", "node", by="alice"))
+        outcome = await clearer.carry_out(ClearFinding("1", "check-1", target, by="alice"))
     assert outcome.done
     assert node.checks() == ["check-0"]
     for check in ("check-0", "no-such-check"):

@@ -30,12 +30,16 @@ def build_parser() -> ArgumentParser:
         prog="nodeguard clear",
         description="Clear a finding that stays active until something clears it, such as of a past event."
         " A finding with a condition that is still true is not cleared: it ends when a reading shows that.",
-        examples=("nodeguard clear gpu-gsp-failure gpu/0000:3b:00",),
+        examples=("nodeguard clear gpu-gsp-failure gpu/0000:3b:00", "nodeguard clear gpu-gsp-failure 5"),
         epilog="Exit codes: 0 cleared; 3 not cleared, or the agent did not answer.",
     )
     add = parser.add_argument
     add("check", metavar="CHECK", help="check of the finding")
-    add("target", metavar="TARGET", help="target of the finding, such as gpu/0000:3b:00 or node")
+    add(
+        "target",
+        metavar="TARGET",
+        help="target of the finding, such as gpu/0000:3b:00 or node; of a GPU also index or UUID",
+    )
     add("--part", default="", metavar="ID", help="clear only while this component is in the target")
     add("--by", default=current_user(), metavar="NAME", help="name to record (default: current user)")
     add_socket(parser)
