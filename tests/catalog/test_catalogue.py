@@ -90,6 +90,11 @@ def test_the_built_in_catalogue_is_what_its_yaml_says() -> None:
     assert msgspec.msgpack.decode(encode_catalogue(from_yaml), type=CompiledCatalogue).catalogue == from_yaml
 
 
+def test_each_file_states_its_version() -> None:
+    """A site copies from them."""
+    assert {path.name for path in CHECKS.glob("*.yaml") if load_yaml(path).data.get("version") != 1} == set()
+
+
 def test_no_check_of_the_built_in_catalogue_is_written_twice() -> None:
     written = [check["id"] for path in CHECKS.glob("*.yaml") for check in load_yaml(path).data["checks"]]
     assert sorted(written) == ids(load_builtin(all_signals))
