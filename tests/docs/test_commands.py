@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from nodeguard.cli.main import main
+from nodeguard.cli.plugin.options import split_options
 from nodeguard.cli.usage import ArgumentParser
 from tests.alerts.rules import alerts
 from tests.cli.parsed_options import agent_options, aggregator_options
@@ -76,7 +77,7 @@ def nodeguard(words: Sequence[str]) -> None:
 def kubectl(words: Sequence[str]) -> None:
     """Each object that is named is in the manifests, and a command for a pod or the plug-in is accepted by nodeguard."""
     if words[0] == "nodeguard":
-        nodeguard(words[1:])
+        nodeguard(split_options(words[1:])[1])
         return
     before, dashes, inner = _cut(words, "--")
     if dashes:

@@ -36,6 +36,7 @@ def test_an_administrator_runs_commands_in_the_pod_of_the_leader(fleet: PodFleet
     laptop.give("role", "nodeguard-admin")
     begin = fleet.site.audit.size()
     read_the_fleet(laptop, fleet)
+    ask_an_agent(laptop)
     pause_and_resume(laptop)
     answer_a_question(laptop)
     assert fleet.site.audit.forbidden(begin) == []
@@ -50,6 +51,14 @@ def read_the_fleet(laptop: Laptop, fleet: PodFleet) -> None:
     assert "2 nodes" in laptop.run_printed("kubectl nodeguard status")
     assert "node-1" in laptop.run_printed("kubectl nodeguard describe node gpu-7", **{"gpu-7": "node-1"})
     assert "node 'gpu-99' not found" in laptop.run("describe", "node", "gpu-99", code=3)
+
+
+def ask_an_agent(laptop: Laptop) -> None:
+    printed = "kubectl nodeguard --on gpu-7 status --agent --values"
+    laptop.run_printed(printed, **{"gpu-7": "node-1"})
+    values = laptop.run("--on", "node-1", "status", "--agent", "--values", "-o", "json")
+    assert json.loads(values)["node"] == "node-1"
+    assert "no agent runs on a node 'gpu-99'" in laptop.run("--on", "gpu-99", "status", "--agent", code=3)
 
 
 def pause_and_resume(laptop: Laptop) -> None:

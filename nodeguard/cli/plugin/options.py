@@ -13,12 +13,16 @@ NAMESPACE = "nodeguard"
 
 _NAMES = ("namespace", "context", "kubeconfig")
 _USER, _GROUP = "as", "as-group"
+_NODE = "on"
+# Options with another name of their field.
+_FIELDS = {_USER: "user", _NODE: "node"}
 
 
 class ClusterOptions(Struct, frozen=True):
     """The cluster. namespace: of nodeguard. context, kubeconfig: as of kubectl; empty for its defaults.
 
-    user, groups: to impersonate, `--as` and `--as-group` of kubectl; empty for the caller.
+    user, groups: to impersonate, `--as` and `--as-group` of kubectl; empty for the caller. node: of the agent
+    that is asked, `--on`; empty for none.
     """
 
     namespace: str = NAMESPACE
@@ -26,6 +30,7 @@ class ClusterOptions(Struct, frozen=True):
     kubeconfig: str = ""
     user: str = ""
     groups: tuple[str, ...] = ()
+    node: str = ""
 
     def kubectl_options(self) -> Iterator[str]:
         """Yield the options for kubectl."""
@@ -67,7 +72,7 @@ def split_options(words: Sequence[str]) -> tuple[ClusterOptions, list[str]]:
             break
         option, equals, value = word.partition("=")
         name = "namespace" if option == "-n" and not command else option.removeprefix("--")
-        if name not in {*_NAMES, _USER, _GROUP} or not option.startswith("-"):
+        if name not in {*_NAMES, *_FIELDS, _GROUP} or not option.startswith("-"):
             command.append(word)
             continue
         value = value if equals else next(rest, "")
@@ -76,7 +81,7 @@ def split_options(words: Sequence[str]) -> tuple[ClusterOptions, list[str]]:
         if name == _GROUP:
             groups.append(value)
         else:
-            values["user" if name == _USER else name] = value
+            values[_FIELDS.get(name, name)] = value
     if groups and "user" not in values:
         raise UsageError("--as-group needs a user: add --as NAME")
     return ClusterOptions(**values, groups=tuple(groups)), command

@@ -1,4 +1,4 @@
-"""Runs a command of nodeguard in the pod of the active aggregator, by `kubectl exec`."""
+"""Runs a command of nodeguard in the pod of the active aggregator, or of an agent, by `kubectl exec`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from urllib.parse import quote
 
 from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
 from nodeguard.cli.plugin.cluster import ask, missing_right
@@ -18,31 +19,47 @@ from nodeguard.cli.usage import UsageError
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.lease import LeaseRecord
 from nodeguard.kube.objects import TypedObject
-from nodeguard.kube.reading import Right, get_object, has_right
+from nodeguard.kube.reading import Right, get_object, has_right, list_objects
 
 # Any aggregator answers, if there is no leader or its pod is gone.
 _NAME = "nodeguard-aggregator"
 _DEPLOYMENT = f"deployment/{_NAME}"
+_AGENT = "nodeguard-agent"
 _POD = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 _ROLE = "the Role nodeguard-admin (value roles.admin.enabled of the chart)"
 
 
 def run_in_pod(options: ClusterOptions, words: Sequence[str]) -> int:
+    """Run a command in the pod of the leader; returns its exit code. Raises UsageError."""
+    return _execute(options, partial(find_pod, options), "aggregator", words)
+
+
+def run_on_node(options: ClusterOptions, words: Sequence[str]) -> int:
+    """Run a command in the pod of the agent of a node; returns its exit code. Raises UsageError."""
+    return _execute(options, partial(find_agent, options), "agent", words)
+
+
+def _execute(
+    options: ClusterOptions,
+    find: Callable[[ApiClient], Awaitable[str]],
+    container: str,
+    words: Sequence[str],
+) -> int:
     """Run a command; returns its exit code. words: of the command. Raises UsageError."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise UsageError(
             "kubectl is not on the PATH: install it, because this command runs in a pod of the cluster"
         )
-    pod = ask(options, partial(find_pod, options))
+    pod = ask(options, find)
     terminal = ["--stdin", "--tty"] if _is_interactive() else []
     arguments = [
         "kubectl",
         "exec",
         *options.kubectl_options(),
         pod,
-        "--container=aggregator",
+        f"--container={container}",
         *terminal,
         "--",
     ]
@@ -64,8 +81,7 @@ def _with_color(words: Sequence[str]) -> list[str]:
 async def find_pod(options: ClusterOptions, client: ApiClient) -> str:
     """Return what to run the command in: the pod of the leader. Raises UsageError and ApiError."""
     namespace = options.namespace
-    if not await has_right(client, Right("create", "", "pods/exec", namespace)):
-        raise missing_right(options, f"run commands in pods of the namespace {namespace}", _ROLE)
+    await _require_exec(options, client)
     try:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE_NAME}"
         lease = await get_object(client, path, LeaseRecord)
@@ -80,6 +96,28 @@ async def find_pod(options: ClusterOptions, client: ApiClient) -> str:
     # A leader that was killed leaves its name in the Lease.
     is_there = _POD.fullmatch(pod) and await _exists(client, f"/api/v1/namespaces/{namespace}/pods/{pod}")
     return f"pod/{pod}" if is_there else _DEPLOYMENT
+
+
+async def find_agent(options: ClusterOptions, client: ApiClient) -> str:
+    """Return the pod of the agent on a node. Raises UsageError and ApiError."""
+    namespace = options.namespace
+    await _require_exec(options, client)
+    labels = quote(f"app.kubernetes.io/name={_AGENT}", safe="")
+    fields = quote(f"spec.nodeName={options.node},status.phase=Running", safe="")
+    path = f"/api/v1/namespaces/{namespace}/pods?labelSelector={labels}&fieldSelector={fields}"
+    async for pod in list_objects(client, path, TypedObject):
+        return f"pod/{pod.metadata.name}"
+    raise UsageError(
+        f"no agent runs on a node '{options.node}': kubectl get pods -n {namespace} "
+        f"-l app.kubernetes.io/name={_AGENT} -o wide lists the pods with their nodes"
+    )
+
+
+async def _require_exec(options: ClusterOptions, client: ApiClient) -> None:
+    """Check that the user may run commands in pods. Raises UsageError and ApiError."""
+    if not await has_right(client, Right("create", "", "pods/exec", options.namespace)):
+        right = f"run commands in pods of the namespace {options.namespace}"
+        raise missing_right(options, right, _ROLE)
 
 
 async def _missing_lease_reason(client: ApiClient, namespace: str) -> str:

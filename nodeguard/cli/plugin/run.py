@@ -23,6 +23,7 @@ here.
 Options, as of kubectl:
   --context NAME, --kubeconfig FILE  the cluster
   --as USER, --as-group GROUP        act as another user, and as member of a group (repeatable)
+  --on NODE                          ask the agent of a node: status --agent, clear, inject, gpus
   -n, --namespace NAME               namespace of nodeguard ({NAMESPACE}); -n only before the command
 """
 
@@ -36,17 +37,21 @@ def run_plugin(words: Sequence[str]) -> int:
         return OK if command else UNKNOWN
     name = command[0]
     if is_local(name):
+        _refuse_node(cluster)
         return _run_here(cluster, command)
     module = import_module(f"nodeguard.cli.commands.{name}")
     options = module.build_parser().parse_args(command[1:])
     place = route(name, options)
+    if place is not Route.NODE:
+        _refuse_node(cluster)
+    elif not cluster.node:
+        other = ", or add --node NAME" if name == "gpus" else ""
+        raise UsageError(f"it asks the agent of one machine: name its node with --on NODE{other}")
     if place is Route.HERE:
         return _run_here(cluster, command)
-    if place is Route.NODE:
-        raise UsageError(_on_node(cluster, name))
     try:
         from nodeguard.cli.plugin.incident_client import IncidentClient  # noqa: PLC0415 - needs the aggregator's packages
-        from nodeguard.cli.plugin.pod import run_in_pod  # noqa: PLC0415
+        from nodeguard.cli.plugin.pod import run_in_pod, run_on_node  # noqa: PLC0415
     except ModuleNotFoundError:
         raise UsageError(MISSING_EXTRA) from None
     if place is Route.INCIDENTS:
@@ -54,7 +59,9 @@ def run_plugin(words: Sequence[str]) -> int:
         code: int = module.run(options)
         return code
     # In a pod all operators are the same user.
-    operator = [f"--by={options.by}"] if name in RECORDS_OPERATOR else []
+    operator = [f"--by={options.by}"] if name in RECORDS_OPERATOR and hasattr(options, "by") else []
+    if place is Route.NODE:
+        return run_on_node(cluster, with_options(command, operator))
     return run_in_pod(cluster, with_options(command, operator))
 
 
@@ -77,11 +84,7 @@ def _run_here(cluster: ClusterOptions, command: Sequence[str]) -> int:
     return run_command(with_options(command, options))
 
 
-def _on_node(cluster: ClusterOptions, name: str) -> str:
-    """Return the error for a command that asks the agent of the machine where it runs."""
-    pods = f"kubectl get pods -n {cluster.namespace} -l app.kubernetes.io/name=nodeguard-agent -o wide"
-    other = ", or add --node NAME" if name == "gpus" else ""
-    return (
-        f"it asks the agent of the machine on which it runs: run it there, or in the agent's pod with "
-        f"kubectl exec -n {cluster.namespace} POD -- nodeguard {name} …{other}; {pods} lists the pods"
-    )
+def _refuse_node(cluster: ClusterOptions) -> None:
+    """Refuse the node of an agent for a command that does not ask one. Raises UsageError."""
+    if cluster.node:
+        raise UsageError("--on is for commands that ask an agent: status --agent, clear, inject, and gpus")

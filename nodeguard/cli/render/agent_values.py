@@ -30,6 +30,7 @@ _COLUMNS = {
     ),
     "port": (
         ("STATE", "port.state", ""),
+        ("PHYSICAL", "port.phys_state", ""),
         ("RATE", "port.rate", " Gb/s"),
         ("TRANSCEIVER", "port.module.temperature", ""),
         ("LINK DOWNED", "port.link_downed", ""),

@@ -64,7 +64,7 @@ def test_each_command_that_records_its_operator_gets_the_name_of_the_user() -> N
         command.words[0]
         for command in walk(read_parsers())
         for option in command.options
-        if "--by" in option.flags and "your name" in option.about
+        if "--by" in option.flags and ("your name" in option.about or "name to record" in option.about)
     } == RECORDS_OPERATOR
 
 
@@ -80,6 +80,7 @@ def test_each_command_that_records_its_operator_gets_the_name_of_the_user() -> N
             ClusterOptions(user="ada", groups=("sre", "gpu")),
             "status",
         ),
+        ("--on gpu-7 status --agent", ClusterOptions(node="gpu-7"), "status --agent"),
         ("unmark -- --context", ClusterOptions(), "unmark -- --context"),
         ("unmark --as ada -- --as eve", ClusterOptions(user="ada"), "unmark -- --as eve"),
         ("unmark namespace context=x", ClusterOptions(), "unmark namespace context=x"),

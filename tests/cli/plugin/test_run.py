@@ -142,10 +142,30 @@ def test_without_kubectl_the_error_names_it(laptop: Path, capsys: pytest.Capture
     )
 
 
-def test_a_command_for_the_agent_names_where_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_for_the_agent_names_its_node(capsys: pytest.CaptureFixture[str]) -> None:
     assert kubectl_main(["-n", "gpu", "gpus", "detach", "--duration", "30m"]) == 3
     error = capsys.readouterr().err
-    assert "kubectl exec -n gpu POD -- nodeguard gpus …, or add --node NAME" in error
+    assert "asks the agent of one machine: name its node with --on NODE, or add --node NAME" in error
+    assert kubectl_main(["status", "--agent"]) == 3
+    assert capsys.readouterr().err.endswith("name its node with --on NODE\n")
+
+
+@pytest.mark.parametrize(
+    "line", ["check", "status", "get incidents", "get checks", "gpus attach --node gpu-7"]
+)
+def test_a_node_for_a_command_that_asks_no_agent_is_refused(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert kubectl_main(["--on", "gpu-7", *line.split()]) == 3
+    assert "--on is for commands that ask an agent" in capsys.readouterr().err
+
+
+def test_a_command_for_the_agent_runs_in_its_pod(laptop: Path) -> None:
+    assert kubectl_main(["--on", "gpu-7", "status", "--agent", "--values"]) == 0
+    assert given(laptop)[-5:] == ["nodeguard", "status", "--agent", "--values", "--color=never"]
+    assert "--container=agent" in given(laptop)
+    assert kubectl_main(["clear", "--on", "gpu-7", "gpu-lost", "node"]) == 0
+    assert given(laptop)[-5:] == ["clear", "gpu-lost", "node", "--by=ada", "--color=never"]
 
 
 @pytest.mark.parametrize("words", [["--help"], ["help"], ["-n", "gpu", "-h"], []])
@@ -218,6 +238,24 @@ def found(server: Server) -> str:
 )
 def test_the_lease_names_the_pod(holder: str, expected: str) -> None:
     assert found(Server(holder, ("leader-1",))) == expected
+
+
+def test_the_pod_of_an_agent_is_found_by_its_node() -> None:
+    class Pods:
+        """Answers that pods exist on one node."""
+
+        async def request(self, method: str, path: str, **_: object) -> bytes:
+            if method == "POST":
+                return json.dumps({"status": {"allowed": True}}).encode()
+            on_node = path.startswith("/api/v1/namespaces/gpu/pods?") and "nodeName%3Dgpu-7%2C" in path
+            pods = [{"metadata": {"name": "nodeguard-agent-x2vbn", "uid": "u", "resourceVersion": "1"}}]
+            return json.dumps({"metadata": {}, "items": pods if on_node else []}).encode()
+
+    client = cast("ApiClient", Pods())
+    found_pod = asyncio.run(pod.find_agent(ClusterOptions("gpu", node="gpu-7"), client))
+    assert found_pod == "pod/nodeguard-agent-x2vbn"
+    with pytest.raises(UsageError, match="no agent runs on a node 'gpu-8': kubectl get pods -n gpu -l"):
+        asyncio.run(pod.find_agent(ClusterOptions("gpu", node="gpu-8"), client))
 
 
 def test_a_namespace_without_an_aggregator_is_named() -> None:
