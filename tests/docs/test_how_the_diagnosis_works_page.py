@@ -143,6 +143,7 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"`significance` | {exponent(rule.significance)}",
         f"`rateMargin` | {rule.rate_margin:g}",
         f"`minNodes` | {rule.min_nodes}",
+        f"a fault of a version | {durations(votes._AFTER_RECEIPT, votes._REPORTED)}",
         f"`gracePeriod` | {format_duration(rule.grace_period)}",
         f"`maxDailyOnsets` | {rule.max_daily_onsets}",
         f"`weakEvidence` | {weak.share:.0%}, {durations(weak.wait, weak.recent)}",
@@ -177,6 +178,7 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
     ):
         assert any(line.startswith(f"| {row} |") for line in PAGE.splitlines()), row
     assert (suspected_checks._MISPLACED, suspected_checks._STRAY_CHANCE) == (0.2, 1e-3)
+    assert (rule.fewest_affected(6), rule.fewest_affected(7)) == (2, 3)
 
 
 def durations(*seconds: float) -> str:
