@@ -61,6 +61,19 @@ def test_a_restart_does_not_end_a_suppression_on_nodes_that_are_silent() -> None
     assert run_world(History(24, 6, 900.0, (), (), steps)).taints() == set()
 
 
+def test_after_a_restart_the_mark_of_a_part_is_not_one_of_the_withheld_domain_around_it() -> None:
+    steps = (
+        Step("silent", (11, 12, 13), "with its kubelet", 8_000.0),
+        Step("fault", (14, 15), "port-down", 1.0),
+        Step("fault", (0, 1, 2, 3), "port-down", 1.0),
+        Step("silent", (0, 1, 2, 3), "", 120.0),
+        Step("create", (0,), "", 1.0),
+    )
+    world = run_world(History(16, 8, 900.0, ("medium budgets", "marks of domains"), (), steps))
+    quarantined = {node for node, key, _ in world.taints() if key == "quarantine"}
+    assert quarantined == {"node-14", "node-15"}
+
+
 def test_after_a_restart_the_budget_may_mark_another_of_two_degraded_domains() -> None:
     steps = (
         Step("silent", tuple(range(8, 14)), "with its kubelet", 60.0),

@@ -62,10 +62,14 @@ class RestoredDiagnosis:
         domains = {incident.domain for incident in incidents if incident.domain}
         domains |= {incident.target for incident in incidents if incident.domain}
         supported = tuple((uid, mark) for uid, mark in recorded if {mark.name, mark.domain} & domains)
+        degraded = {incident.domain for incident in opened}
         for incident in opened:
             result = self._result(incident, now)
             if isinstance(result, DegradedDomain):
-                result = self._with_marks(incident, result, supported)
+                # A mark of a domain with an open incident of its own is of no other one.
+                others = degraded - {result.domain}
+                own = [(uid, mark) for uid, mark in supported if mark.domain not in others]
+                result = self._with_marks(incident, result, own)
             self._votes.diagnosis.open(result)
         for uid in {uid for uid, _ in recorded}:
             self._votes.update_node(uid)
