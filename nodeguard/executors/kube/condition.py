@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from nodeguard.executors.kube.condition_reason import (
     DOMAIN_DEGRADED,
-    EARLIER_REASONS,
     FAULT_REASONS,
     HEALTHY,
     FaultReason,
@@ -45,17 +44,10 @@ def node_condition(
         message = f"{message} {DETAILS_PREFIX}nodeguard describe domain {domain}"
         return NodeCondition("True", DOMAIN_DEGRADED, message)
     faults = sorted(facts.causes or map(CauseFacts, record.causes), key=_order)
-    if before is not None and before.reason in EARLIER_REASONS and any(map(_is_unreported, faults)):
-        return before
     details = f"nodeguard describe node {node} ({_faults(fault.cause for fault in faults)})."
     reason = _reason(faults, before)
     message = f"{_happened(faults)} {effect} {DETAILS_PREFIX}{details}{_advice(reason)}"
     return NodeCondition("False", reason.name, message)
-
-
-def _is_unreported(fault: CauseFacts) -> bool:
-    """Return whether a cause has no result, such as before the first report after a start."""
-    return fault.action is None and not fault.is_proven
 
 
 def _reason(faults: Sequence[CauseFacts], before: NodeCondition | None) -> FaultReason:
@@ -73,7 +65,7 @@ def _reason(faults: Sequence[CauseFacts], before: NodeCondition | None) -> Fault
         # On a node with a hold, a fault that has returned still has its earlier proof.
         if fault.action is not None:
             reasons.append(FaultReason(kind, fault.action))
-        elif _is_unreported(fault):
+        elif not fault.is_proven:
             is_same = previous is not None and (previous.recovering or previous.fault == kind)
             reasons.append(previous if previous is not None and is_same else FaultReason(kind))
     recovering = FaultReason(reason_class(faults[0].cause.fault_class), recovering=True)

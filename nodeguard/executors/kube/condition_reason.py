@@ -14,10 +14,6 @@ from nodeguard.model.finding import Action
 HEALTHY = "Healthy"
 DOMAIN_DEGRADED = "DomainDegraded"
 
-# What earlier versions wrote. Such a condition stays until the node reports: only its message has the action.
-# Unnecessary one minor version after the last of them.
-EARLIER_REASONS = frozenset({"Quarantined", "Suspect"})
-
 
 class ReasonClass(StrEnum):
     """What is faulty, as far as it decides who repairs it."""

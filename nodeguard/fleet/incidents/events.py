@@ -179,16 +179,6 @@ def _first_seen(before: Incident, now: Incident) -> float:
     return min(before.first_seen, now.first_seen) if is_found_by_mark else before.first_seen
 
 
-def with_mark(incident: Incident) -> Incident:
-    """Return a recorded incident of a node with its mark: the record of an earlier version has none, and its
-    health names it.
-    """
-    has_mark = incident.state in GRANTED_STATES or incident.state == IncidentState.RECOVERING
-    if incident.mark is not None or not incident.node or not has_mark:
-        return incident
-    return replace(incident, mark=MARK_OF_HEALTH.get(incident.health))
-
-
 def _diagnosis_record(before: DiagnosisRecord | None, now: DiagnosisRecord | None) -> DiagnosisRecord | None:
     """Return the current record, with the earlier times where only the clocks differ."""
     if before is None or now is None:

@@ -20,7 +20,6 @@ from nodeguard.fleet.incidents.events import (
     resolve,
     still_marked,
     update_incident,
-    with_mark,
 )
 from nodeguard.fleet.incidents.limits import (
     MAX_INJECTED,
@@ -121,7 +120,7 @@ class IncidentTracker:
 
     def restore(self, incidents: Iterable[Incident]) -> None:
         """Restore the incidents from before this start."""
-        for incident in map(with_mark, incidents):
+        for incident in incidents:
             self.incidents.setdefault(incident.uid, {})[incident.name] = incident
             self.touch(incident.uid)
         self._update_counts()

@@ -95,25 +95,6 @@ def test_the_reason_stays_without_a_result() -> None:
     assert condition(fleet).reason == "GPUFaultRecovering"
 
 
-def test_the_condition_of_an_earlier_version_stays_until_the_node_reports() -> None:
-    fleet = Fleet(2)
-    reason(fleet, LOST)
-    earlier = replace(condition(fleet), reason="Quarantined")
-    fleet.change(0, condition=earlier)
-    fleet.reports.clear()
-    fleet.restart()
-    fleet.carry_out()
-    assert condition(fleet) == earlier
-    assert reason(fleet, LOST) == "GPUFaultRebootNode"
-
-
-def test_a_known_action_is_never_replaced_by_the_reason_of_an_earlier_version() -> None:
-    fleet = Fleet(2)
-    reason(fleet, LOST)
-    fleet.change(0, condition=replace(condition(fleet), reason="Quarantined"))
-    assert reason(fleet, LOST) == "GPUFaultRebootNode"
-
-
 def test_the_page_matches_the_condition_by_its_type() -> None:
     examples = [block.text for block in blocks(PAGE) if block.language]
     assert len(examples) == 3

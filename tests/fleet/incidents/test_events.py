@@ -10,7 +10,6 @@ from nodeguard.fleet.incidents.events import event_of, mark_message, update_inci
 from nodeguard.model.finding import Health
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import Incident, IncidentState
-from nodeguard.model.mark import Mark
 from nodeguard.model.policy import GracePeriods, Mode, SoakPeriod
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 
@@ -138,16 +137,3 @@ def test_another_reason_of_the_same_state_is_no_transition() -> None:
     other = update_incident(before, replace(before, detail="the agent to report"), 2.0)
     assert (other.detail, other.last_transition) == ("the agent to report", 1.0)
     assert update_incident(before, replace(before, state=IncidentState.MARKED), 2.0).last_transition == 2.0
-
-
-def test_a_record_without_its_mark_is_completed_without_an_event() -> None:
-    fleet = Fleet(3)
-    fleet.report(0, finding())
-    fleet.carry_out()
-    [incident] = fleet.planner.all_incidents()
-    fleet.after(60.0)
-    fleet.restart(incidents=[replace(incident, mark=None)])
-    plan = fleet.plan()
-    assert (plan.incidents, plan.events) == ((), ())
-    [restored] = fleet.planner.all_incidents()
-    assert (restored.mark, restored.last_transition) == (Mark.QUARANTINE, incident.last_transition)
