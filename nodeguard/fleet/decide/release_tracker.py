@@ -37,6 +37,10 @@ from nodeguard.model.mark import DegradedMark, MarkCause, MarkRecord, NodeMarks
 _NO_REPORT = ReleaseWait("silence", "the node's agent to report: without a report no mark is released")
 
 
+def _hold_wait(reason: str) -> ReleaseWait:
+    return ReleaseWait("hold", f"the hold to end ({reason}); until then nothing is changed here")
+
+
 class ActiveMark(Struct, frozen=True):
     """A mark of a node or a device. cause: a fault of the node, or the mark of a degraded domain. wait: what
     its release waits for. is_written: whether it is in effect on its object.
@@ -90,10 +94,13 @@ class ReleaseTracker:
         for device, cause in observed.causes():
             if cause_key(device, cause) not in current:
                 yield ActiveMark(cause, device, RELEASING, is_written=True)
+        placement = self._state.placements.get(uid)
         for mark in dict.fromkeys((*marks.node.degraded, *observed.node.degraded)):
             decision = self._domains.decision(mark.domain) if mark in marks.node.degraded else None
             wait = RELEASING
-            if decision is not None:
+            if placement is not None and placement.hold:
+                wait = _hold_wait(placement.hold)
+            elif decision is not None:
                 wait = ReleaseWait("domain", f"{mark.domain} to recover: {decision.clears_when}")
             elif message := self._domains.claim_message(uid, mark):
                 wait = ReleaseWait("proof", message)
@@ -118,8 +125,7 @@ class ReleaseTracker:
             self._waits[uid] = wait_for_all(marks, _NO_REPORT)
             return marks
         if placement.hold:
-            text = f"the hold to end ({placement.hold}); until then nothing is changed here"
-            self._waits[uid] = wait_for_all(marks, ReleaseWait("hold", text))
+            self._waits[uid] = wait_for_all(marks, _hold_wait(placement.hold))
             return marks
         report, absent = self._state.reports.get(uid), _NO_REPORT
         if placement.maintenance:

@@ -178,6 +178,19 @@ def test_a_node_on_hold_is_not_marked_and_a_later_member_is() -> None:
     assert 100 in made.marked()
 
 
+def test_a_mark_on_a_held_node_waits_for_the_hold_also_after_the_recovery() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 20.0)
+    made.change(0, annotations={**made.nodes["uid-0"].annotations, HOLD_ANNOTATION: "mine"})
+    for is_degraded in (True, False):
+        [mark] = made.planner.releases.active_marks("uid-0")
+        assert mark.wait.message == "the hold to end (mine); until then nothing is changed here", is_degraded
+        well(made)
+        wait(made, 2_000.0)
+    assert made.marked() == [0]
+
+
 def test_a_new_aggregator_keeps_a_domain_mark() -> None:
     made = fleet()
     fails(made)
