@@ -65,6 +65,11 @@ class KeyedRateLimiter:
         self._rate, self._most = rate, most
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
+    def wait(self, key: str, now: float) -> float:
+        """Return the seconds until a key has a token: see TokenBucket.wait."""
+        bucket = self._buckets.get(key)
+        return bucket.wait(now) if bucket is not None else 0.0
+
     def take(self, key: str, now: float, cost: float = 1.0) -> float:
         """Take tokens of a key: see TokenBucket.take."""
         bucket = self._buckets.get(key)

@@ -67,6 +67,36 @@ async def test_marks_that_a_node_has_are_not_written(api: ApiClient, names: list
     assert (await read(api, names[0])).version == marked.version
 
 
+async def test_taints_that_another_client_removes_each_time_are_written_once_a_minute(
+    api: ApiClient, names: list[str]
+) -> None:
+    async with writing(api) as writers:
+
+        async def mark_and_remove() -> None:
+            before = len(writers.outcomes)
+            gpu_node = writers.nodes[names[0]] = await read(api, names[0])
+            writers.executor.set_desired(desired(gpu_node, QUARANTINE))
+            await writers.until(lambda: len(writers.outcomes) > before)
+            await api.request("PATCH", f"{NODES}/{names[0]}", body=no_taints, content_type=MERGE_PATCH)
+
+        no_taints = {"spec": {"taints": None}}
+        for _ in range(8):
+            await mark_and_remove()
+        written = writers.results(names[0]).count(WriteResult.WRITTEN)
+        assert written == 6
+        failed = writers.outcomes[-1]
+        assert failed.result == WriteResult.FAILED
+        assert failed.error is not None
+        assert not failed.error.is_refused
+        assert "another client or an admission webhook removes the taints of gpu-0 each time" in failed.reason
+        # Other marks, and other Nodes, are written at once.
+        writers.executor.set_desired(desired(await read(api, names[0]), QUARANTINE, SUSPECT))
+        writers.executor.set_desired(desired(await read(api, names[1]), QUARANTINE))
+        await writers.idle()
+    assert ours(await read(api, names[0])) == {QUARANTINE, SUSPECT}
+    assert ours(await read(api, names[1])) == {QUARANTINE}
+
+
 async def test_only_the_latest_desired_marks_are_written(api: ApiClient, names: list[str]) -> None:
     gpu_node = await read(api, names[0])
     async with writing(api) as writers:
