@@ -82,7 +82,7 @@ class Planner:
         self._shared_incidents = SharedIncidents(self.vote_collector, self.domain_marks)
         self.component_faults = ComponentFaultTracker(self._shared_incidents.parent_incident)
         self.unobserved_writes = UnobservedWrites()
-        self.tracker = IncidentTracker(self.state, self.releases.proofs, granted)
+        self.tracker = IncidentTracker(self.state, self.releases.wait, granted)
 
     @property
     def diagnosis(self) -> Diagnosis:

@@ -90,7 +90,7 @@ def test_a_storm_in_short(storm: Fleet) -> None:
              nodeguard get incidents --check gpu-lost
 
     FATAL    node-2, GPU 0000:3c:00: gpu-ecc, marked, 14 min old
-             waits for gpu-ecc to pass with fresh data
+             waits for gpu-ecc to pass on GPU 0000:3c:00 with fresh data
              nodeguard describe incident node-2-gpu-0000-3c-00-356027bb
 
     SUSPECT  node-11, GPU 0000:3b:00: gpu-hot, marked, 2 min 10 s old
@@ -342,8 +342,8 @@ def test_an_incident_in_full(storm: Fleet) -> None:
     assert view is not None
     assert look(incident_view(view)) == page("""
     FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
-      state       marked, new work is kept away: waits for gpu-ecc to pass with
-                  fresh data
+      state       marked, new work is kept away: waits for gpu-ecc to pass on GPU
+                  0000:3c:00 with fresh data
       scope       node node-2
       since       2023-11-14 22:12:20 UTC, 14 min ago
       changed     2023-11-14 22:26:20 UTC, just now

@@ -20,7 +20,7 @@ from nodeguard.fleet.decide.mark_requests import (
     unconfirmed_requests,
 )
 from nodeguard.fleet.decide.observed_marks import NodeRemoval, WriteProblem
-from nodeguard.fleet.decide.release import CauseKey, Proof, cause_key
+from nodeguard.fleet.decide.release import CauseKey, ReleaseWait, cause_key
 from nodeguard.fleet.incidents.events import resolve, update_incident
 from nodeguard.fleet.policy_rules import silence_end
 from nodeguard.fleet.state.latest_report import LatestReport
@@ -67,7 +67,7 @@ class ParentIncidents(Struct, frozen=True):
 
 class NodeSituation(Struct, frozen=True):
     """The inputs of the incidents of one node. decisions: on its mark requests, as observed. marks: those in
-    effect. removal: of some of them, that is not observed yet. proofs: of its marks.
+    effect. removal: of some of them, that is not observed yet. waits: what each of them waits for.
     granted: the state of an active mark. graced: the end of the grace period, of subjects with suspect or
     fatal faults that make no request, as they are late or not fresh, all within the grace period of their
     mark. silenced: the end of the silence of each silenced check. jobs: names of the node's jobs. Times in
@@ -78,7 +78,7 @@ class NodeSituation(Struct, frozen=True):
     report: LatestReport | None
     decisions: tuple[MarkDecision, ...]
     marks: NodeMarks
-    proofs: Mapping[CauseKey, Proof]
+    waits: Mapping[CauseKey, ReleaseWait]
     removal: NodeRemoval = NodeRemoval()
     shared: ParentIncidents = ParentIncidents()
     granted: IncidentState = IncidentState.MARKED
@@ -357,15 +357,18 @@ def dry_run_message(mark: Mark, scope: str, reason: str) -> str:
 def _recovery(
     situation: NodeSituation, causes: list[tuple[Device | None, MarkCause]]
 ) -> tuple[IncidentState, str]:
-    unproven = sorted(
-        {cause.check for device, cause in causes if cause_key(device, cause) not in situation.proofs}
-    )
-    if not unproven:
+    waits = [
+        situation.waits[cause_key(device, cause)]
+        for device, cause in causes
+        if not situation.removal.includes(device, cause)
+    ]
+    messages = dict.fromkeys(wait.message for wait in waits if wait.kind != "soak")
+    if not messages:
         passing = "the check passes" if len({cause.check for _, cause in causes}) == 1 else "the checks pass"
         return IncidentState.RECOVERING, f"{passing}; the soak period runs"
-    if situation.report is None:
-        return situation.granted, "waits for the node's agent to report"
-    return situation.granted, f"waits for {', '.join(unproven)} to pass with fresh data"
+    first, *others = messages
+    more = f" (and {len(others)} more)" if others else ""
+    return situation.granted, f"waits for {first}{more}"
 
 
 def _active_mark(

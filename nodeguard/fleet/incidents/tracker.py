@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.observed_marks import NodeRemoval, PlanObservation
-from nodeguard.fleet.decide.release import CauseKey, Proof
+from nodeguard.fleet.decide.release import ReleaseWait, cause_key
 from nodeguard.fleet.incidents.events import (
     IncidentEvent,
     event_of,
@@ -48,8 +48,10 @@ from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.fleet.state.wall_clock import RecordedAge
+from nodeguard.model.device import Device
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
+from nodeguard.model.mark import MarkCause
 from nodeguard.model.policy import Policy
 
 # The key of the incidents of domains and checks, which belong to no Node.
@@ -65,7 +67,6 @@ _CLOCK_SETTLES = 3_600.0
 _FULL = 0.9
 
 _NO_REMOVAL = NodeRemoval()
-_NO_PROOFS: Mapping[CauseKey, Proof] = {}
 
 
 class IncidentChanges(Struct):
@@ -88,10 +89,10 @@ class IncidentTracker:
     def __init__(
         self,
         state: FleetState,
-        proofs: Mapping[str, Mapping[CauseKey, Proof]],
+        release_wait: Callable[[str, Device | None, MarkCause], ReleaseWait],
         granted: IncidentState,
     ) -> None:
-        """granted: the state of an active mark."""
+        """release_wait: of a cause, by uid. granted: the state of an active mark."""
         self.incidents: dict[str, dict[str, Incident]] = {}
         self.pending: dict[str, dict[str, Incident]] = {}
         self.left_out: dict[str, frozenset[str]] = {}
@@ -102,7 +103,7 @@ class IncidentTracker:
         # Number of recorded incidents: of injected faults, and of real ones.
         self._counts: Counter[bool] = Counter()
         self._state = state
-        self._proofs = proofs
+        self._release_wait = release_wait
         self._granted = granted
         # The kinds of the left-out incidents, by uid.
         self._left_out_kinds: dict[str, frozenset[IncidentKind]] = {}
@@ -266,7 +267,10 @@ class IncidentTracker:
                 decisions=self.decisions.get(uid, ()),
                 marks=node_marks,
                 removal=observation.removal(uid) or _NO_REMOVAL,
-                proofs=self._proofs.get(uid, _NO_PROOFS),
+                waits={
+                    cause_key(device, cause): self._release_wait(uid, device, cause)
+                    for device, cause in node_marks.causes()
+                },
                 shared=parents,
                 granted=self._granted,
                 graced=graced,

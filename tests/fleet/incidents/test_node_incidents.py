@@ -1,0 +1,45 @@
+"""The incidents of one node: their states, and what the release of their marks waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.model.incident import IncidentState
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
+from nodeguard.model.policy import SoakPeriod
+from tests.fleet.scene import AT_ONCE, Fleet, finding
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "detail"),
+    [
+        ("gpu-lost", {HOLD_ANNOTATION: "mine"}, "the hold to end (mine); until then nothing is changed here"),
+        (
+            "gpu-lost",
+            {MAINTENANCE_ANNOTATION: "new cable"},
+            "maintenance to end (new cable), and its check to pass after it",
+        ),
+        (
+            "renamed-check",
+            {},
+            "check renamed-check, which no agent has any more: hold the check in the policy, or remove the mark by hand",
+        ),
+    ],
+)
+def test_an_incident_names_what_the_release_of_its_mark_waits_for(
+    check: str, change: dict[str, Any], detail: str
+) -> None:
+    fleet = Fleet(2, replace(AT_ONCE, soak=SoakPeriod(600.0, 600.0)))
+    fleet.report(0, finding(check))
+    fleet.carry_out()
+    fleet.report(0)
+    fleet.carry_out()
+    fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, **change})
+    fleet.after(3_600.0)
+    fleet.carry_out()
+    [incident] = fleet.incidents()
+    assert (incident.state, incident.detail) == (IncidentState.MARKED, f"waits for {detail}")
+    assert fleet.marked() == [0]
