@@ -298,11 +298,13 @@ class Planner:
         """Return the incident of a name; None if there is none."""
         return self.tracker.incident(name)
 
-    def parent_incidents(self, uid: str, now: Instant) -> tuple[Incident, ...]:
-        """Return the incidents of domains and checks that explain findings of a node."""
-        names = self._shared_incidents.parent_names(self.state, uid, now)
-        shared = self.tracker.incidents.get(SHARED, {})
-        return tuple(incident for name, incident in shared.items() if name in names)
+    def parent_incident(self, uid: str, check: str, since: float, now: Instant) -> Incident | None:
+        """Return the incident of a domain, a check or a job that explains a check's finding on a node.
+
+        since: start of the finding, in seconds since the epoch. None if nothing explains it.
+        """
+        name = self._shared_incidents.parent_incident(uid, check, since, now)
+        return self.tracker.incidents.get(SHARED, {}).get(name)
 
     def clear(self, incident: Incident, at: Instant) -> None:
         """Clear an incident of a domain or a check; one that is not restored yet is restored as cleared.

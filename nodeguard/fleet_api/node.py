@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import no_request_reason
@@ -39,7 +39,7 @@ from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.label_selector import EVERY_NODE, LabelSelector
 from nodeguard.model.mark import Mark, NodeMarks
 from nodeguard.model.projection import project
-from nodeguard.wire.report import Inventory, ReportedFinding
+from nodeguard.wire.report import Inventory
 
 
 def refused_messages(refusal: RejectedReport, now: Instant) -> RefusedMessages:
@@ -112,6 +112,8 @@ def describe_node(
     last, stale = planner.last_reports.get(uid), planner.state.stale_agents(now).stale
     health, reported = known_health(planner, uid, stale), reported_health(report)
     refusal = next((item for item in service.refused if item.node == name), None)
+    findings = tuple(_findings(planner, uid, report, now, checks or {})) if report else ()
+    parents = filter(None, map(planner.incident, dict.fromkeys(item.explained_by for item in findings)))
     return NodeView(
         version=VERSION,
         at=rfc3339(now.wall),
@@ -137,13 +139,7 @@ def describe_node(
         hold=placement.hold if placement else "",
         maintenance=placement.maintenance if placement else "",
         marks=marks_of_node(planner, uid, now),
-        findings=tuple(
-            _findings(
-                report, decisions, now, finding_commands(planner, uid, name, checks or {}), checks or {}
-            )
-        )
-        if report
-        else (),
+        findings=findings,
         withheld=tuple(_mark_requests(decisions, IncidentState.WITHHELD, now)),
         would_mark=tuple(_mark_requests(decisions, IncidentState.DRY_RUN, now)),
         charges=tuple(_charges(marks, now)),
@@ -156,7 +152,7 @@ def describe_node(
         unknown_taints=state.marks.observed(uid).foreign if placement else (),
         incidents=(
             *list_incidents(planner, service, now, frozenset(IncidentState), name).incidents,
-            *(summarize_incident(planner, item, service, now) for item in planner.parent_incidents(uid, now)),
+            *(summarize_incident(planner, incident, service, now) for incident in parents),
         ),
         repeat_offenders=repeat_offenders(planner, now, name),
         pending=tuple(_mark_requests(decisions, IncidentState.PENDING, now)),
@@ -265,15 +261,15 @@ def _marks(planner: Planner, uid: str) -> tuple[Mark, ...]:
 
 
 def _findings(
-    report: LatestReport,
-    decisions: tuple[MarkDecision, ...],
-    now: Instant,
-    commands: Callable[[ReportedFinding], tuple[str, ...]],
-    checks: Mapping[str, Check],
+    planner: Planner, uid: str, report: LatestReport, now: Instant, checks: Mapping[str, Check]
 ) -> Iterator[FindingView]:
+    decisions = planner.tracker.decisions.get(uid, ())
     outcomes_by_finding = {(item.request.check, item.request.target): item for item in decisions}
+    commands = finding_commands(planner, uid, planner.state.nodes[uid].name, checks)
     for finding, began, injected in report.faults():
         outcome = outcomes_by_finding.get((finding.check, finding.target))
+        # No shared hardware causes an injected fault.
+        parent = None if injected else planner.parent_incident(uid, finding.check, began, now)
         yield project(
             FindingView,
             finding,
@@ -291,6 +287,7 @@ def _findings(
             how=() if injected else commands(finding),
             remedy="" if injected else finding_remedy(finding, checks),
             evidence_omitted=finding.omitted,
+            explained_by=parent.name if parent else "",
         )
 
 

@@ -184,6 +184,8 @@ def test_the_mark_of_a_domain_is_shown_on_its_nodes() -> None:
     assert page is not None
     assert page.domains == ("fabric/p0", FIRST)
     assert {item.reason for item in page.findings} == {f"reported as {FIRST}, which is degraded"}
+    [incident] = page.incidents
+    assert (incident.domain, {item.explained_by for item in page.findings}) == (FIRST, {incident.name})
     well(made)
     made.planner.diagnosis.clear(FIRST, made.now.mono)
     assert describe_domain(made.planner, FIRST, made.now).state is None

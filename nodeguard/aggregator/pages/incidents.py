@@ -25,6 +25,7 @@ from nodeguard.fleet_api.text.phrases import (
     check_name,
     count_noun,
     group_text,
+    owner_text,
     state_text,
     subject_text,
     target_text,
@@ -113,7 +114,7 @@ def _remedy(incident: IncidentSummary, remedies: Mapping[str, str]) -> Html:
     if incident.state == IncidentState.RESOLVED:
         return join(("nothing: it is over",))
     if (guidance := incident.guidance) is not None:
-        owner = element("b", f"{guidance.owner[:1].upper()}{guidance.owner[1:]} acts")
+        owner = element("b", owner_text(guidance))
         return join((owner, element("span", guidance.first, class_="message"), _explained(incident)))
     if incident.action == Action.NONE:
         return join(("nothing ", _explained(incident)))

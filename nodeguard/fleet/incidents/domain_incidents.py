@@ -29,7 +29,6 @@ from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.job_incidents import hit_jobs, job_incident, job_resource, shared_incident
 from nodeguard.fleet.incidents.node_incidents import ParentIncidents, Subject
 from nodeguard.fleet.incidents.tracker import IncidentChanges, IncidentTracker
-from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.finding import Action, Health
@@ -144,13 +143,6 @@ class SharedIncidents:
             # An early fault changes with time only.
             self._parents[placement.uid] = placement, report, found
         return found
-
-    def parent_names(self, state: FleetState, uid: str, now: Instant) -> Set[str]:
-        """Return the names of the incidents of domains and checks that explain findings of a node."""
-        placement, report = state.placements.get(uid), state.reports.get(uid)
-        if placement is None or report is None:
-            return frozenset()
-        return frozenset(self.parents(state.policy, placement, report, now).parents.values())
 
     def parent_incident(self, uid: str, check: str, since: float, now: Instant) -> str:
         """Return the name of the incident that explains a check's finding on a node; empty for none."""

@@ -87,6 +87,8 @@ class FindingView(Struct, frozen=True):
     how: tuple[str, ...] = ()
     remedy: str = ""
     evidence_omitted: int = 0
+    explained_by: str = ""
+    """Name of the incident of a domain, a check or a job that explains the finding; empty for none."""
 
 
 class MarkRequestView(Struct, frozen=True):

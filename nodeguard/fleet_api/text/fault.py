@@ -14,6 +14,7 @@ from nodeguard.fleet_api.schema.status import IncidentSummary
 from nodeguard.fleet_api.text.finding import FindingTexts, finding_fields, finding_heading
 from nodeguard.fleet_api.text.phrases import (
     check_name,
+    guidance_text,
     mark_section,
     state_text,
     time_and_age,
@@ -28,7 +29,8 @@ from nodeguard.model.target import NODE
 
 class NodeFault(NamedTuple):
     """The findings on one part, the marks for them, and its incident. Of the node itself, the findings of one
-    check. findings: worst first; none where only the mark is left. incident: None where there is none.
+    check; of a degraded domain, all that it explains. findings: worst first; none where only the mark is
+    left. incident: None where there is none.
     """
 
     findings: tuple[FindingView, ...]
@@ -36,7 +38,8 @@ class NodeFault(NamedTuple):
     incident: IncidentSummary | None
 
 
-# The part that failed, with the check if that is the node; and whether the fault is injected.
+# The part that failed, with the check if that is the node; and whether the fault is injected. Of a degraded
+# domain, its incident.
 _Key = tuple[str, str, bool]
 
 
@@ -47,19 +50,25 @@ def _key(target: str, check: str, *, injected: bool) -> _Key:
 
 def node_faults(node: NodeView) -> tuple[NodeFault, ...]:
     """Return the faults of a node, the worst first, and those of which only the mark is left last."""
+    of_domains = {incident.name: incident for incident in node.incidents if incident.domain}
     findings: dict[_Key, list[FindingView]] = defaultdict(list)
+    explained = dict[tuple[str, str], _Key]()
     for finding in node.findings:
-        findings[_key(finding.target, finding.check, injected=finding.injected)].append(finding)
+        key = _key(finding.target, finding.check, injected=finding.injected)
+        if finding.explained_by in of_domains:
+            key = explained[finding.check, finding.target] = (finding.explained_by, "", False)
+        findings[key].append(finding)
     marks: dict[_Key, list[MarkView]] = defaultdict(list)
     for mark in node.marks:
         if not is_of_domain(mark):
-            marks[_key(mark.target, mark.check, injected=mark.injected)].append(mark)
+            key = _key(mark.target, mark.check, injected=mark.injected)
+            marks[explained.get((mark.check, mark.target), key)].append(mark)
     incidents = _incidents(node)
     faults = (
         NodeFault(
             tuple(sorted(findings.get(key, ()), key=lambda finding: -finding.health.rank)),
             tuple(marks.get(key, ())),
-            incidents.get((key[0], key[2])),
+            of_domains.get(key[0]) or incidents.get((key[0], key[2])),
         )
         for key in dict.fromkeys((*findings, *marks))
     )
@@ -107,7 +116,7 @@ def _fields(fault: NodeFault) -> Iterator[Field]:
         marks = [mark for mark in marks if mark not in own]
         if finding is not first:
             yield Field("also", str(finding_heading(finding, _title(finding))), finding.health.value)
-        texts = _texts(finding, own)
+        texts = _texts(finding, own, fault.incident)
         advice = texts.action, texts.commands
         # What to do is the same for several findings on a part: it is shown once.
         yield from finding_fields(
@@ -120,20 +129,32 @@ def _fields(fault: NodeFault) -> Iterator[Field]:
     yield from _incident_fields(fault)
 
 
-def _texts(finding: FindingView, marks: Sequence[MarkView]) -> FindingTexts:
-    """Return the texts of a finding. marks: its own."""
+def _texts(finding: FindingView, marks: Sequence[MarkView], incident: IncidentSummary | None) -> FindingTexts:
+    """Return the texts of a finding. marks: its own. incident: of its card."""
     status = "" if finding.data_status == DataStatus.FRESH else f"; data {finding.data_status.value}"
     # The node needs no repair for a finding that its domain explains.
     acts = finding.action != Action.NONE and finding.state != IncidentState.OPEN
+    action, how = (finding.remedy or finding.action.phrase, finding.how) if acts else ("", ())
+    fields = tuple(_marks(finding, marks))
+    if incident is not None and incident.domain:
+        action, how = guidance_text(incident.guidance) if incident.guidance is not None else "", ()
+        fields = (_cause_field(incident), *(fields if marks or finding.state != IncidentState.OPEN else ()))
     return FindingTexts(
         title=_title(finding),
         since=f"{time_and_age(finding.since, finding.age)}{status}",
         evidence=finding.evidence,
         omitted=finding.evidence_omitted,
-        marks=tuple(_marks(finding, marks)),
-        action=(finding.remedy or finding.action.phrase) if acts else "",
-        commands=finding.how if acts else (),
+        marks=fields,
+        action=action,
+        commands=how,
     )
+
+
+def _cause_field(incident: IncidentSummary) -> Field:
+    """Return the field with the degraded domain that explains a finding."""
+    repair = "nothing to repair at this node" if incident.action == Action.NONE else "see what to do there"
+    text = f"{incident.domain} is degraded: {repair}"
+    return Field("cause", text, about=Subject("domain", incident.domain))
 
 
 def _marks(finding: FindingView, marks: Sequence[MarkView]) -> Iterator[Field]:

@@ -59,8 +59,17 @@ def guidance_section(guidance: Guidance, ends: str = "") -> Section:
         Field("ends", guidance.end),
     ]
     fields += [Field("over", ends.removeprefix("over "))] if ends else []
-    owner = f"{guidance.owner[:1].upper()}{guidance.owner[1:]} acts"
-    return Section(badge_heading("what to do", "strong", owner), tuple(fields))
+    return Section(badge_heading("what to do", "strong", owner_text(guidance)), tuple(fields))
+
+
+def owner_text(guidance: Guidance) -> str:
+    """Return which team acts on a degraded domain: `The network team acts`."""
+    return f"{guidance.owner[:1].upper()}{guidance.owner[1:]} acts"
+
+
+def guidance_text(guidance: Guidance) -> str:
+    """Return which team acts on a degraded domain, and what it looks at first."""
+    return f"{owner_text(guidance)}. Look first: {guidance.first}"
 
 
 def refused_field(messages: RefusedMessages) -> Field:

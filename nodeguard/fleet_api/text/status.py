@@ -28,6 +28,7 @@ from nodeguard.fleet_api.text.phrases import (
     first_names,
     format_age,
     groups_text,
+    guidance_text,
     injected_field,
     refused_field,
     repeat_offenders_text,
@@ -304,9 +305,8 @@ def _incident(incident: IncidentSummary) -> Section:
         state = shared_subject_state(incident.resource)
         repeated = f"{incident.domain}: " if incident.domain else f"{subject} {state}: "
         notes = [Note(summary.removeprefix(repeated))]
-        if (guidance := incident.guidance) is not None:
-            owner = f"{guidance.owner[:1].upper()}{guidance.owner[1:]}"
-            notes.append(Note(f"{owner} acts. Look first: {guidance.first}"))
+        if incident.guidance is not None:
+            notes.append(Note(guidance_text(incident.guidance)))
         if incident.domain and incident.jobs:
             notes.append(Note(f"jobs: {jobs_text(incident.jobs, incident.jobs_omitted)}"))
         notes.append(Note(f"nodeguard describe incident {incident.name}", "dim"))

@@ -254,9 +254,10 @@ def test_a_cleared_domain_explains_no_node() -> None:
     fails(made)
     wait(made, 20.0)
     [incident] = domains(made)
-    assert made.planner.parent_incidents("uid-0", made.now) == (incident,)
+    explained = "uid-0", "port-down", made.now.wall, made.now
+    assert made.planner.parent_incident(*explained) == incident
     made.planner.clear(incident, made.now)
-    assert made.planner.parent_incidents("uid-0", made.now) == ()
+    assert made.planner.parent_incident(*explained) is None
 
 
 def test_an_earlier_fault_stays_marked_when_its_leaf_is_degraded() -> None:

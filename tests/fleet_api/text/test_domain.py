@@ -191,11 +191,13 @@ def test_a_node_of_a_degraded_domain() -> None:
       component   mlx5_0
       since       2023-11-14 22:13:21 UTC, 25 s ago
       evidence    infiniband: port.up False
-      mark        none: reported as fabric/p0/r0, which is degraded
+      cause       fabric/p0/r0 is degraded: nothing to repair at this node
+      action      The network team acts. Look first: The leaf switch of the domain: its power, its ports
+                  and its log. Then its uplinks.
       see         nodeguard explain port-down
+      incident    fabric-p0-r0-7e385bdb
 
       budgets     fleet 0 of 161, default pool 0 of 161, fabric/p0 0 of 40, fabric/p0/r0 0 of 8
-      incident    fabric-p0-r0-7e385bdb (marked)
     """)
 
 

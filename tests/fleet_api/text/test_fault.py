@@ -10,13 +10,15 @@ from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.schema.node import NodeView
 from nodeguard.fleet_api.text.fault import fault_section, node_faults
 from nodeguard.fleet_api.text.node import node_view
-from nodeguard.fleet_api.view import View
+from nodeguard.fleet_api.view import Field, Subject, View
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.policy import Hold
 from tests.aggregator.pages.scenes import CATALOGUE
 from tests.cli.fleet_output import LEADER, explained, look
+from tests.fleet.leaves import ENFORCED, down, wait
+from tests.fleet.leaves import fleet as leaves
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 
 GPU, OTHER = "gpu/0000:3b:00", "gpu/0000:9a:00"
@@ -119,6 +121,37 @@ def test_what_to_do_is_shown_where_the_domain_explains_the_first_finding() -> No
     explained_by_domain = replace(fault.findings[0], state=IncidentState.OPEN)
     section = fault_section(fault._replace(findings=(explained_by_domain, *fault.findings[1:])))
     assert look(View((section,))).count("kubectl drain") == 1
+
+
+def test_the_faults_that_a_degraded_domain_explains_are_one_card_with_its_remedy() -> None:
+    fleet = leaves(80, ENFORCED)
+    ports = down(), replace(down(), target="port/mlx5_1/1")
+    for number in range(8):
+        fleet.report(number, *ports, *([finding("gpu-lost", GPU)] if not number else []))
+    wait(fleet, 120.0)
+    assert [checks for checks, _, _ in cards(fleet)] == [["port-down", "port-down"], ["gpu-lost"]]
+    card, other = map(fault_section, node_faults(view_of(fleet)))
+    text = look(View((card,)), 400)
+    assert text.count("  cause       fabric/p0/r0 is degraded: nothing to repair at this node\n") == 2
+    assert text.count("  action      The network team acts. Look first: ") == 1
+    assert Subject("domain", "fabric/p0/r0") in [row.about for row in card.rows if isinstance(row, Field)]
+    assert "kubectl" not in text
+    assert "kubectl" in look(View((other,)))
+
+
+def test_an_own_mark_stays_on_the_card_of_the_fault_that_a_degraded_domain_explains() -> None:
+    fleet = leaves(80, ENFORCED)
+    fleet.report(0, down())
+    wait(fleet, 60.0)
+    view = view_of(fleet)
+    for number in range(1, 8):
+        fleet.report(number, down())
+    wait(fleet, 60.0)
+    with_mark = replace(view_of(fleet), marks=view.marks)
+    [fault] = node_faults(with_mark)
+    assert [mark.mark for mark in fault.marks] == ["quarantine"]
+    assert fault.incident is not None
+    assert fault.incident.domain == "fabric/p0/r0"
 
 
 def test_the_mark_of_a_fault_may_cover_that_of_another_one() -> None:
