@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from itertools import chain, pairwise
 from math import lgamma, log
 
-from nodeguard.fleet.diagnosis.likelihood import shared_fault_evidence
+from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
 from nodeguard.fleet.diagnosis.results import Candidate, most_children
 from nodeguard.fleet.diagnosis.significance import significance
 from nodeguard.fleet.diagnosis.votes import FaultVotes
@@ -41,7 +41,8 @@ def significant_domains(
     return candidates
 
 
-# A parent is affected if one fault of it makes the votes so many times likelier than faults of its parts.
+# A parent is affected if one fault of it makes the votes so many times likelier than faults of its parts, or
+# than one cause of the whole fleet.
 _CLEARLY_LIKELIER = 20.0
 
 
@@ -53,7 +54,6 @@ class _AffectedDomains:
         self._members = members
         self._now = now
         self._candidates: dict[str, Candidate | None] = {}
-        self._is_concentrated: dict[str, bool] = {}
         self._recent: dict[float, int] = {}  # voters in the fleet, by window
 
     def candidate(self, domain: str) -> Candidate | None:
@@ -67,15 +67,17 @@ class _AffectedDomains:
         return self._candidates[domain]
 
     def concentrated_candidate(self, domain: str) -> Candidate | None:
-        """Return the candidate of a domain that has more of the fleet's votes than its part of the nodes
-        explains: without an affected part, votes that are everywhere may look like those of a parent.
+        """Return the candidate of a domain without an affected part, if one fault of it makes the votes
+        likelier than one cause of the fleet: votes that are everywhere may look like those of a parent.
         """
         candidate = self.candidate(domain)
         if candidate is None:
             return None
-        if domain not in self._is_concentrated:
-            self._is_concentrated[domain] = self._votes.is_concentrated(candidate, self._now)
-        return candidate if self._is_concentrated[domain] else None
+        window, fleet = candidate.window, len(self._members)
+        chance = max(WRONG_LABEL, self._votes.chance(window, self._now))
+        evidence = shared_fault_evidence(len(candidate.voters), candidate.size, chance)
+        of_fleet = shared_fault_evidence(self._votes_of_fleet(window), fleet, chance)
+        return candidate if evidence >= of_fleet + log(_CLEARLY_LIKELIER) else None
 
     def _evaluated(self, domain: str) -> Iterator[Candidate]:
         """Yield the candidate of a domain for each window in which it is affected."""
@@ -98,22 +100,28 @@ class _AffectedDomains:
             return False
         if len(candidates) >= most_children(len(children)):
             return True
-        chance = self._chance(domain, window, len(voters))
+        chance = self._chance(domain, window, len(voters), has_parts=bool(candidates))
         # Also a child that is not affected yet may explain the votes better.
         nodes = (self._members.nodes(child) for child in children)
         parts = (shared_fault_evidence(len(voters.keys() & own), len(own), chance) for own in nodes)
         whole = shared_fault_evidence(len(voters), self._members.size(domain), chance)
         return whole >= sum(max(0.0, part) for part in parts) + log(_CLEARLY_LIKELIER)
 
-    def _chance(self, domain: str, window: float, voters: int) -> float:
+    def _chance(self, domain: str, window: float, voters: int, *, has_parts: bool) -> float:
         """Return the probability that a node votes within a window without a fault of a domain: by the usual
-        rate, or as the rest of the fleet does now.
+        rate, as the rest of the fleet does now, or with the label of another place, if any other fails.
+        has_parts: whether a part of it is affected.
         """
+        elsewhere = len(self._members) - self._members.size(domain)
+        others = self._votes_of_fleet(window) - voters
+        share = others / elsewhere if elsewhere else 0.0
+        return max(share, self._votes.chance(window, self._now), WRONG_LABEL if others or has_parts else 0.0)
+
+    def _votes_of_fleet(self, window: float) -> int:
+        """Return the number of nodes in the fleet with a vote within a window."""
         if window not in self._recent:
             self._recent[window] = self._votes.recent(window, self._now)
-        elsewhere = len(self._members) - self._members.size(domain)
-        share = (self._recent[window] - voters) / elsewhere if elsewhere else 0.0
-        return max(share, self._votes.chance(window, self._now))
+        return self._recent[window]
 
 
 def _fail_in_turn(children: Iterable[Candidate]) -> bool:

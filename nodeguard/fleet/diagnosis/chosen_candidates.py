@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence, Set
 from math import log
 
-from nodeguard.fleet.diagnosis.likelihood import shared_fault_evidence
+from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 
@@ -69,7 +69,7 @@ def _likeliest(
     for candidate in group:
         topology = candidate.domain.partition("/")[0]
         by_topology[topology].append(candidate)
-        chance, counted = votes.chance(candidate.window, now), unexplained(candidate)
+        chance, counted = max(WRONG_LABEL, votes.chance(candidate.window, now)), unexplained(candidate)
         evidence = shared_fault_evidence(len(candidate.voters), candidate.size, chance, counted)
         totals[topology] += max(0.0, evidence)
     enough = max(totals.values()) - log(_CLEARLY_LIKELIER)

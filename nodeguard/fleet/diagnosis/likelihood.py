@@ -15,12 +15,12 @@ WRONG_LABEL = 0.02
 def shared_fault_evidence(voters: int, size: int, chance: float, counted: int | None = None) -> float:
     """Return how much likelier the votes in a domain are with one fault of it than without, as a logarithm.
 
-    The fault shows on an unknown share of the nodes; a vote without it is chance, or that of a node with a
-    wrong label. voters: of `size` nodes; chance: probability that a node votes by chance; counted: voters
-    that nothing else explains, by default all.
+    The fault shows on an unknown share of the nodes. voters: of `size` nodes; chance: probability that a node
+    votes without the fault: by itself, or with a wrong label; counted: voters that nothing else explains, by
+    default all.
     """
     if not voters:
         return 0.0
     share, silent = voters / size, size - voters
-    gain = (voters if counted is None else counted) * (log(share) - log(max(WRONG_LABEL, chance)))
+    gain = (voters if counted is None else counted) * (log(share) - log(chance))
     return gain + (silent * log(1.0 - share) if silent else 0.0) + log(DOMAIN_FAILS)

@@ -182,12 +182,6 @@ class FaultVotes:
         is_few = self.vote_class.weak and candidate.share < self._rule.weak_evidence.share
         return is_few and not self._members.children(candidate.domain)
 
-    def is_concentrated(self, candidate: Candidate, now: float) -> bool:
-        """Return whether a domain has more of the fleet's votes than its part of the nodes explains."""
-        recent = self.recent(candidate.window, now)
-        part = candidate.size / len(self._members)
-        return significance(len(candidate.voters), recent, part) >= self._rule.significance_exponent
-
     def recent(self, window: float, now: float) -> int:
         """Return the number of nodes in the fleet with a vote within a window."""
         since = now - window

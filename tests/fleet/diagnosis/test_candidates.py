@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeguard.fleet.diagnosis.results import degraded_message
-from tests.fleet.leaves import fails, fleet, wait
+from tests.fleet.leaves import ENFORCED, fails, fleet, wait
 from tests.fleet.scene import Fleet
 
 # Pods of five leaves of eight nodes: six nodes of the third leaf, and single ones of all others.
@@ -53,6 +53,31 @@ def test_a_spine_that_shows_first_in_one_leaf_widens() -> None:
     assert degraded(made) == {"fabric/p0"}
     [domain] = made.planner.diagnosis.degraded_domains.values()
     assert degraded_message(domain, made.planner.diagnosis.rule).startswith("fabric/p0: 12 of 40 nodes")
+
+
+# Two nodes of each leaf: too few for any leaf.
+SPREAD = tuple(number for leaf in range(0, 40, 8) for number in (leaf, leaf + 1))
+
+
+@pytest.mark.parametrize("affected", [SPREAD, (*SPREAD[::2], 42)])
+def test_a_pod_without_an_affected_leaf_is_degraded_if_half_of_the_fleet_is_clean(
+    affected: tuple[int, ...],
+) -> None:
+    made = fleet()
+    fails(made, affected)
+    wait(made, 60.0)
+    assert degraded(made) == ({"fabric/p0"} if affected == SPREAD else set())
+
+
+def test_few_nodes_of_small_leaves_are_a_fault_of_their_pod() -> None:
+    made = Fleet(0, ENFORCED)
+    for number in range(60):
+        made.add(number, labels={"pod": f"p{number // 12}", "rack": f"r{number // 3}"})
+    made.after(1.0)
+    made.carry_out()
+    fails(made, (0, 3, 6, 9))
+    wait(made, 60.0)
+    assert degraded(made) == {"fabric/p0"}
 
 
 @pytest.mark.parametrize(("others", "domain"), [(2, "fabric/p1/r5"), (4, "fabric/p1")])
