@@ -184,12 +184,15 @@ def compile_event_condition(condition: EventOccurred, clears: tuple[ClearSign, .
 def _no_reading_decides(condition: EventOccurred, context: EvaluationContext) -> int:
     """Return whether none of the readings that would decide instead of an event was read.
 
-    Unknown before the first round of a source, and while an operator keeps the target from being read.
+    Unknown before the first round of a source, and while an operator keeps the target from being read. A
+    single evaluation waits for no round: a source without one was not recorded.
     """
     for signal, source in condition.unless_read.items():
         if context.signals.get(signal) is not None:
             return FALSE
-        if source not in context.statuses or context.unread.get(signal) == DETACHED:
+        if context.unread.get(signal) == DETACHED:
+            return UNKNOWN
+        if source not in context.statuses and not context.one_shot:
             return UNKNOWN
     return TRUE
 

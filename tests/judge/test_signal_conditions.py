@@ -23,3 +23,7 @@ def test_a_line_waits_for_the_first_round_of_the_source_and_for_an_operator_who_
     assert node.health(10, LINE) is Health.OK
     assert node.health(20, unread(NODE, "a.level", DETACHED)) is Health.OK
     assert node.health(30, unread(NODE, "a.level")) is Health.SUSPECT
+
+
+def test_a_line_counts_in_a_single_evaluation_without_the_source_that_should_confirm_it() -> None:
+    assert JudgedNode(LOGGED, one_shot=True).health(10, LINE) is Health.SUSPECT
