@@ -19,7 +19,7 @@ from nodeguard.derive.derivation import Derivation, Values, run_derivations
 from nodeguard.derive.disks import DISK_SOURCES, FILESYSTEM_DERIVATIONS, disk_uses, worst_uses
 from nodeguard.derive.event_decoding import decode_events
 from nodeguard.derive.event_dedup import DedupState, deduplicate_xids
-from nodeguard.derive.fault_ends import LoggedEvent, end_faults
+from nodeguard.derive.fault_ends import SOAK, LoggedEvent, end_faults
 from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation
 from nodeguard.derive.host import (
     driver_branch,
@@ -321,10 +321,11 @@ def _logged_events(readings: Iterable[Reading]) -> Iterator[LoggedEvent]:
 def _recovery_signs(readings: Iterable[Reading]) -> dict[str, tuple[Event, ...]]:
     """Return by target the driver's report that a GPU needs no recovery: a sign that clears earlier events.
 
-    Its time is the begin of the reading: the report is true for that time at least.
+    It is about events that happened SOAK before the reading began: a reset leaves no line in the log, and
+    shortly after an error "none" shows that the driver did not record the error, not that a reset was done.
     """
     return {
-        observation.target: (Event("gpu.recovery_none", reading.began),)
+        observation.target: (Event("gpu.recovery_none", reading.began - SOAK),)
         for reading in readings
         for observation in reading.observations
         if observation.signals.get("gpu.recovery_action") == 0

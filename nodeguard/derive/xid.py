@@ -21,6 +21,10 @@ from nodeguard.model.signal import Scalar
 _PREFIX = re.compile(r"(?:pid='?<?(?P<pid>[\w-]+)>?'?(?:, |$))?(?:name=(?P<process>.*?)(?:, |$))?")
 _PARENT = re.compile(r"caused by previous Xid (\d+)")
 _CONTAINED = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
+# Recovery actions that only a start of the machine or of the driver completes. A GPU that was closed and
+# opened again reports "none", as its new state does not have the request.
+_REBOOTS = frozenset({2, 7})
+
 _RECOVERY = re.compile(r"changed from 0x([0-9a-fA-F]+) .*? to 0x([0-9a-fA-F]+) ")
 _PREEMPTED_CODE, _LINK_CODE, _RECOVERY_CODE = 45, 74, 154
 
@@ -54,8 +58,9 @@ def decode_xid(event: Event, table: Catalogue, driver: int | None, near: XidInde
         "verdict": meaning.verdict or verdict,
         "action": meaning.action or action,
         "detail": _detail(meaning.reason),
-        "recovery_reported": row.topic == "recovery"
-        or 0 < row.reports_recovery <= (driver or row.reports_recovery),
+        "recovery_reported": recovery_action_in(message) not in _REBOOTS
+        if row.topic == "recovery"
+        else 0 < row.reports_recovery <= (driver or row.reports_recovery),
     }
     fields |= _process(event)
     if row.topic == "nvlink":

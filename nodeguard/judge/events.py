@@ -20,10 +20,6 @@ _MAX_TIMES = 64
 # Letters kept of a line, and of each of its fields.
 _MAX_TEXT = 400
 
-# Seconds that the driver needs after an error: a reading of "no recovery needed" within them is about the
-# time before the error.
-_SETTLING_TIME = 5.0
-
 # Seconds after which an event that no reading corroborates is a warning at most: in a day of work the fault
 # of a GPU shows in its readings or in another event.
 UNCORROBORATED_LIMIT = 86_400.0
@@ -119,7 +115,7 @@ def clearing_sign(
     """Return the first sign after this event that clears it; None without one.
 
     `recovery-none` is the driver's report that no recovery is needed. It clears only events that have a
-    recovery (field `recovery_reported`), after _SETTLING_TIME. `operator` clears an event of any check.
+    recovery (field `recovery_reported`). `operator` clears an event of any check.
     """
     return next((sign for sign in (*clears, _OPERATOR) if _clears(sign, event, event.last, signs)), None)
 
@@ -129,8 +125,8 @@ def _clears(sign: ClearSign, event: RememberedEvent, time: float, signs: Mapping
     at = signs.get(sign)
     if at is None:
         return False
-    if sign == "recovery-none":
-        return bool(event.fields.get("recovery_reported", True)) and at > time + _SETTLING_TIME
+    if sign == "recovery-none" and not event.fields.get("recovery_reported", True):
+        return False
     return at >= time if sign == _OPERATOR else at > time
 
 

@@ -161,12 +161,12 @@ def test_recovery_action_none_in_a_reading_is_a_sign() -> None:
     assert signs == {GPUS[0]: ["gpu.recovery_none"]}
 
 
-def test_recovery_sign_has_the_start_time_of_its_reading() -> None:
+def test_recovery_sign_is_five_minutes_older_than_its_reading() -> None:
     node, none = Node(), observe("nvml", GPUS[0], {"gpu.recovery_action": 0})
     slow = Reading("nvml", 20.0, (none,), duration=19.0)
     node.state, derived = derive(WANTS, node.state, [slow], Instant(1_000_020, 20.0, "boot"), PlatformHints())
     [[sign]] = [observation.events for observation in derived.readings[-1].observations if observation.events]
-    assert sign.at == 1.0
+    assert sign.at == 1.0 - 300.0
     later = node.round(30, observe("kmsg", GPUS[0]))
     assert not any(observation.events for observation in later.readings[-1].observations)
 

@@ -210,6 +210,14 @@ def test_the_driver_reports_a_recovery_for_some_codes_since_some_version(
     assert decode(code, driver=driver).fields["recovery_reported"] is reported
 
 
+@pytest.mark.parametrize(("action", "reported"), [(1, True), (2, False), (4, True), (5, True), (7, False)])
+def test_a_later_report_of_no_recovery_does_not_end_a_request_for_a_reboot(
+    action: int, reported: bool
+) -> None:
+    text = f"GPU recovery action changed from 0x0 (None) to 0x{action:x} (Some Words)"
+    assert decode(154, text).fields["recovery_reported"] is reported
+
+
 def registers(*values: int) -> str:
     words = ", ".join(f"0x{value:x}" for value in (*values, *[0] * (7 - len(values))))
     return f"pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 3({words})"

@@ -116,11 +116,9 @@ def test_sign_clears_earlier_events_if_the_check_allows_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reported", "at", "over"), [(True, 10.5, False), (True, 16, True), (False, 16, False), (None, 16, True)]
+    ("reported", "at", "over"), [(True, 10, False), (True, 10.5, True), (False, 16, False), (None, 16, True)]
 )
-def test_recovery_action_none_clears_recoverable_errors_after_a_delay(
-    reported: bool | None, at: float, over: bool
-) -> None:
+def test_recovery_action_none_clears_recoverable_errors(reported: bool | None, at: float, over: bool) -> None:
     fields: dict[str, Any] = {} if reported is None else {"recovery_reported": reported}
     [item] = remembered(event(10, **fields)).values()
     assert (clearing_sign(item, ("recovery-none",), {"recovery-none": at}) is not None) is over
