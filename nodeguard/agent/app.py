@@ -106,7 +106,7 @@ async def _run(
         DetachGpus: gpus.carry_out,
         ClearFinding: FindingClearer(agent, pipeline, gpu_names).carry_out,
     }
-    queue = DeliveryQueue(state.delivery, spools=options.aggregator is not None)
+    queue = DeliveryQueue(state.delivery, spools=options.aggregator is not None, speed=node.speed)
     reporter = Reporter(queue, node_facts(options.node, catalogue), executors)
 
     def capture(instant: Instant) -> AgentState:

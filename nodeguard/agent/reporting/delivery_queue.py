@@ -104,10 +104,13 @@ def decode_entry(data: bytes) -> tuple[Report, Instant]:
     return replace(message, version=VERSION), entry.at
 
 
-def set_age(report: Report, at: Instant, now: Instant) -> Report:
-    """Return a report with the seconds since its verdict, by the wall clock across a reboot."""
+def set_age(report: Report, at: Instant, now: Instant, speed: float = 1.0) -> Report:
+    """Return a report with the seconds since its verdict, by the wall clock across a reboot.
+
+    speed: seconds of the machine in a real second. An age is in real seconds, as is a delay of the delivery.
+    """
     age = now.mono - at.mono if at.boot_id == now.boot_id else now.wall - at.wall
-    return replace(report, age=round(max(0.0, age), 3))
+    return replace(report, age=round(max(0.0, age / speed), 3))
 
 
 class DeliveryState(Struct, frozen=True):
@@ -128,11 +131,14 @@ class DeliveryQueue:
     state: of before a restart. spools: whether changes wait for an aggregator; else they are dropped.
     arrived: set when an instruction has arrived. latest: the latest report and the time of its verdict; None
     before the first. stored: ids of instructions that the state file has as done; only these may be
-    acknowledged.
+    acknowledged. speed: seconds of the machine in a real second; other than 1 for a recording only.
     """
 
-    def __init__(self, state: DeliveryState | None = None, *, spools: bool = True) -> None:
+    def __init__(
+        self, state: DeliveryState | None = None, *, spools: bool = True, speed: float = 1.0
+    ) -> None:
         self._spools = spools
+        self.speed = speed
         self.state = state or DeliveryState()
         if not spools:
             self.state = replace(self.state, spool=drop_all(self.state.spool))

@@ -183,7 +183,7 @@ class Sender:
         """Return the oldest transition in the spool, and drop those before it that cannot be decoded."""
         while (oldest := self._queue.oldest()) is not None:
             try:
-                return oldest, self._rename_node(set_age(*decode_entry(oldest.data), now))
+                return oldest, self._rename_node(set_age(*decode_entry(oldest.data), now, self._queue.speed))
             except EncodingError as error:
                 if self._queue.remove(oldest, acknowledged=False):
                     logger.warning(
@@ -202,7 +202,7 @@ class Sender:
             return None
         report, at = numbered
         if kind != "heartbeat":
-            return set_age(replace(report, leaving=kind == "leave"), at, now)
+            return set_age(replace(report, leaving=kind == "leave"), at, now, self._queue.speed)
         return Heartbeat(
             version=VERSION,
             node=report.node,

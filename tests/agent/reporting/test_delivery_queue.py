@@ -176,6 +176,7 @@ def test_an_invalid_entry_is_refused(data: bytes) -> None:
 def test_the_age_grows_while_an_entry_waits() -> None:
     later = replace(NOW, mono=NOW.mono + 60.0, wall=NOW.wall - 9e6)
     assert set_age(NUMBERED, NOW, later).age == 60.0
+    assert set_age(NUMBERED, NOW, later, speed=30.0).age == 2.0
     rebooted = replace(NOW, boot_id="next", mono=5.0, wall=NOW.wall + 300.0)
     assert set_age(NUMBERED, NOW, rebooted).age == 300.0
     assert set_age(NUMBERED, NOW, replace(rebooted, wall=0.0)).age == 0.0

@@ -39,6 +39,18 @@ async def test_a_change_is_reported_in_full_and_then_heartbeats_follow(
         await agent.close()
 
 
+async def test_a_report_of_a_recording_is_as_old_as_it_waited(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        agent = Agent(tmp_path, [receiver.address])
+        agent.queue.speed = 60.0
+        for checks in ("a", "b"):
+            agent.offer(checks)
+            agent.pass_by(120.0)
+            await agent.turn()
+        assert [report.age for report in receiver.applied] == [2.0, 2.0]
+        await agent.close()
+
+
 async def test_each_reply_has_the_policy_on_injected_faults(tmp_path: Path) -> None:
     with receiving() as receiver:
         receiver.injectable = ("gpu-*",)
