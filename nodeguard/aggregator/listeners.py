@@ -100,6 +100,7 @@ def service_state(
             policy_error=policy.error if policy is not None else "",
             version=__version__,
             decisions=decisions(),
+            actions=service.backend.action_store.actions(),
             refused=service.refusals.recent(now.mono),
             connection_shortage=service.capacity_problem,
             notification_problem=webhooks.problem() if webhooks is not None else "",

@@ -14,10 +14,9 @@ from msgspec import Struct
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.state.history_events import POLICY_FORMAT, NodeSettings, NoteKind, RecordedChange
 from nodeguard.fleet.state.node_marks import decode_record
+from nodeguard.fleet_api.action import action_text
 from nodeguard.fleet_api.schema.history import HistoryChange, HistoryEntry, HistoryView
-from nodeguard.fleet_api.text.phrases import count_noun
-from nodeguard.judge.formatting import format_duration
-from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState, OperatorDecision, WriteState
 from nodeguard.model.instant import rfc3339
@@ -213,7 +212,7 @@ def _action(change: RecordedChange) -> Iterator[HistoryEntry]:
     action, before = _decode(_ACTION, change.text), _decode(_ACTION, change.before)
     if action is None:
         return
-    about = _action_text(action)
+    about = action_text(action)
     if before is None:
         text = f"the agent is asked to {about}, by {action.request}"
         yield _entry(change, "action", text, incident=action.incident)
@@ -221,21 +220,6 @@ def _action(change: RecordedChange) -> Iterator[HistoryEntry]:
         message = f": {action.message}" if action.message else ""
         text = f"the request to {about} has {_ACTION_ENDS[action.state]}{message}"
         yield _entry(change, "action", text, incident=action.incident)
-
-
-def _action_text(action: NodeAction) -> str:
-    """Return what an action does, after `to`."""
-    match action.kind:
-        case ActionKind.CLEAR if action.findings:
-            first, more = action.findings[0], len(action.findings) - 1
-            others = f" and {count_noun(more, 'more finding')}" if more else ""
-            return f"clear {first.check} on {target_label(first.target)}{others}"
-        case ActionKind.DETACH_GPUS:
-            gpus = f"GPU {', '.join(action.gpus)}" if action.gpus else "all GPUs"
-            if not action.seconds:
-                return f"attach to {gpus} again"
-            return f"detach from {gpus} for {format_duration(action.seconds)}"
-    return f"{action.kind}"
 
 
 def _pause(change: RecordedChange) -> Iterator[HistoryEntry]:

@@ -11,6 +11,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.fleet.state.rejected_reports import RejectedReport
+from nodeguard.fleet_api.action import list_actions
 from nodeguard.fleet_api.capacity import work_state
 from nodeguard.fleet_api.incident import list_incidents, summarize_incident
 from nodeguard.fleet_api.marks import marks_of_node
@@ -113,6 +114,7 @@ def describe_node(
     health, reported = known_health(planner, uid, stale), reported_health(report)
     refusal = next((item for item in service.refused if item.node == name), None)
     findings = tuple(_findings(planner, uid, report, now, checks or {})) if report else ()
+    actions, actions_omitted = list_actions(service.actions, uid, now)
     parents = filter(None, map(planner.incident, dict.fromkeys(item.explained_by for item in findings)))
     return NodeView(
         version=VERSION,
@@ -163,6 +165,8 @@ def describe_node(
         jobs=state.jobs.names(uid),
         injected_faults=injected_faults(name, report),
         findings_omitted=report.omitted if report else 0,
+        actions=actions,
+        actions_omitted=actions_omitted,
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from msgspec import Struct
 
 from nodeguard.fleet.state.rejected_reports import RejectedReport
+from nodeguard.model.action import NodeAction
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant
 
@@ -65,6 +66,8 @@ class ServiceState(Struct, frozen=True):
     connection_shortage: str = ""
     notification_problem: str = ""
     history_problem: str = ""
+    actions: Collection[NodeAction] = ()
+    """Of all nodes, as they are stored."""
 
 
 # A hundred years: an agent with a broken clock may report more, even infinity.

@@ -301,9 +301,7 @@ class _Handlers:
             await self._context.action_store.reserve(action)
         except ActionStoreError as error:
             raise _RefusedError(409, f"not done, as it cannot be stored: {error}") from None
-        shown = (
-            f"NodeAction {action.key} in Kubernetes, or nodeguard gpus status on the node, shows its answer"
-        )
+        shown = f"NodeAction {action.key}; nodeguard describe node {name} shows its answer"
         return _answer(ActionResult(f"the agent of {name} is asked: {shown}"))
 
 

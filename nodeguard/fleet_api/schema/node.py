@@ -15,6 +15,7 @@ from nodeguard.fleet_api.schema.status import (
     RepeatOffenderView,
     WorkState,
 )
+from nodeguard.model.action import ActionState
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState
@@ -130,6 +131,27 @@ class UnreadableView(Struct, frozen=True):
     targets: tuple[str, ...]
 
 
+class ActionView(Struct, frozen=True):
+    """A request of an operator to the agent of a node, with its last attempt."""
+
+    kind: str
+    """An ActionKind, or one of a newer version."""
+    purpose: str
+    """What it does, after `to`."""
+    request: str
+    """Who requested it, and when."""
+    incident: str
+    """Name of the incident that it clears; empty for none."""
+    state: ActionState
+    message: str
+    """The answer of the agent, or why there is none; empty before."""
+    created_at: str
+    age: float
+    changed_at: str
+    """When the state changed last."""
+    changed_age: float
+
+
 class NodeView(Struct, frozen=True):
     """A node in full.
 
@@ -186,6 +208,9 @@ class NodeView(Struct, frozen=True):
     jobs: tuple[str, ...] = ()
     injected_faults: tuple[InjectedFaultView, ...] = ()
     findings_omitted: int = 0
+    actions: tuple[ActionView, ...] = ()
+    """The latest requests to its agent, of a day and those that still run."""
+    actions_omitted: int = 0
 
 
 class NodeSummary(Struct, frozen=True):

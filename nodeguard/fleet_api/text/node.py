@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from nodeguard.fleet_api.schema.node import ChargeView, MarkRequestView, MarkView, NodeView
+from nodeguard.fleet_api.schema.node import ActionView, ChargeView, MarkRequestView, MarkView, NodeView
 from nodeguard.fleet_api.text.fault import (
     NodeFault,
     dry_run_effect,
@@ -30,6 +30,7 @@ from nodeguard.fleet_api.text.phrases import (
     target_text,
 )
 from nodeguard.fleet_api.view import Field, Section, Subject, View, badge_heading, see
+from nodeguard.model.action import ActionState
 from nodeguard.model.finding import DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
@@ -144,6 +145,10 @@ def _facts(node: NodeView) -> Iterator[Field]:
         yield refused_field(node.refused_messages)
     for fault in node.injected_faults:
         yield injected_field(fault, with_node=False)
+    for action in node.actions:
+        yield _action(action)
+    if node.actions_omitted:
+        yield Field("", f"and {node.actions_omitted} more: nodeguard history {node.node}", "dim")
     versions = (
         node.agent_version and f"nodeguard {node.agent_version}",
         node.driver and f"driver {node.driver}",
@@ -161,6 +166,21 @@ def _facts(node: NodeView) -> Iterator[Field]:
     if node.unknown_taints:
         text = f"foreign nodeguard.dev taints, left unchanged: {first_names(node.unknown_taints)}"
         yield Field("taints", text, name_style="warning")
+
+
+# The state of an action, after what it does.
+_ACTION_STATES = {
+    ActionState.RESERVED: "not sent yet",
+    ActionState.RUNNING: "the agent has not answered yet",
+    ActionState.UNKNOWN: "result unknown",
+}
+
+
+def _action(action: ActionView) -> Field:
+    """Return the field of a request to the agent of the node, with the answer."""
+    state = _ACTION_STATES.get(action.state, action.state.value.lower())
+    text = f"{action.purpose}, requested by {action.request}, {format_age(action.age)}: {state}"
+    return Field("action", f"{text}: {action.message}" if action.message else text)
 
 
 def _operation(node: NodeView) -> Iterator[Field]:

@@ -1,0 +1,56 @@
+"""Tests for nodeguard.fleet_api.action, and for actions in the view of a node."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nodeguard.fleet_api.action import list_actions
+from nodeguard.fleet_api.node import describe_node
+from nodeguard.fleet_api.text.node import node_view
+from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
+from tests.cli.fleet_output import LEADER, look
+from tests.fleet.scene import Fleet
+
+FLEET = Fleet(2)
+NOW = FLEET.now
+AT = int(NOW.wall)
+CLEAR = NodeAction(
+    ActionKind.CLEAR, "node-0", "uid-0", "ann at 22:10", AT - 120, incident="lost",
+    findings=(FindingKey("gpu-lost", "gpu/0000:3b:00"), FindingKey("gpu-ecc", "gpu/0000:3b:00")),
+)  # fmt: skip
+DETACH = NodeAction(
+    ActionKind.DETACH_GPUS, "node-0", "uid-0", "bob at 22:12", AT - 60, gpus=("5",), seconds=1800,
+    state=ActionState.RUNNING,
+)  # fmt: skip
+
+
+def actions_shown(*actions: NodeAction) -> list[str]:
+    view = describe_node(FLEET.planner, replace(LEADER, actions=actions), "node-0", NOW)
+    assert view is not None
+    lines = look(node_view(view), 400).splitlines()
+    return [line.removeprefix("  action      ") for line in lines if "action" in line or "more:" in line]
+
+
+def test_a_node_shows_who_requested_an_action_and_the_answer() -> None:
+    refused = replace(CLEAR, state=ActionState.FAILED, message="broken", changed_at=AT - 90)
+    assert actions_shown(refused, DETACH, replace(DETACH, node="node-1", uid="uid-1")) == [
+        "detach from GPU 5 for 30 min, requested by bob at 22:12, 1 min ago: the agent has not answered yet",
+        "clear gpu-lost on GPU 0000:3b:00 and 1 more finding, requested by ann at 22:10, 2 min ago: failed: broken",
+    ]
+
+
+def test_a_request_has_only_its_last_attempt() -> None:
+    first = replace(CLEAR, state=ActionState.UNKNOWN, changed_at=AT - 100)
+    second = replace(CLEAR, attempt=2, state=ActionState.SUCCEEDED, changed_at=AT - 50)
+    again = replace(CLEAR, request="ann at 22:13", created_at=AT - 10)
+    [latest, earlier] = list_actions((second, again, first), "uid-0", NOW)[0]
+    assert (latest.state, latest.request, latest.age) == (ActionState.RESERVED, again.request, 10.0)
+    assert (earlier.state, earlier.changed_age) == (ActionState.SUCCEEDED, 50.0)
+
+
+def test_the_latest_actions_are_shown_and_the_others_counted() -> None:
+    requests = [replace(DETACH, request=f"bob, {number}", created_at=AT - number) for number in range(10)]
+    shown = actions_shown(*requests)
+    assert len(shown) == 9
+    assert "requested by bob, 0, just now" in shown[0]
+    assert shown[-1].strip() == "and 2 more: nodeguard history node-0"
