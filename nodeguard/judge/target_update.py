@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from nodeguard.judge.counters import update_counters
 from nodeguard.judge.events import record_events
 from nodeguard.judge.state import SourceSnapshot, TargetState
+from nodeguard.model.check import ClearSign
 from nodeguard.model.observation import UNREADABLE, Observation
 from nodeguard.model.signal import Scalar, Signal
 
@@ -42,12 +43,20 @@ def update_target(
         state = _update_component(state, observation, now)
         if observation.events:
             events, signs = record_events(state.events, observation.source, observation.events)
-            state = replace(state, events=events, signs={**state.signs, **signs} if signs else state.signs)
+            state = replace(state, events=events, signs=_latest_signs(state.signs, signs))
         if observation.signals or observation.unreadable or observation.status in UNREADABLE:
             state = _update_signals(state, observation, spans, previous, now, definitions)
         elif observation.status == "absent" and before is not None:
             state = drop_source(state, observation.source)
     return state
+
+
+def _latest_signs(before: dict[str, float], new: Mapping[ClearSign, float]) -> dict[str, float]:
+    """Return the latest time of each sign: a reading may show less than a line that was read before it."""
+    latest = dict(before)
+    for sign, at in new.items():
+        latest[sign] = max(at, latest.get(sign, at))
+    return latest if new else before
 
 
 def _is_unchanged(state: TargetState, before: SourceSnapshot, new: Observation) -> bool:

@@ -34,6 +34,12 @@ def test_unchanged_target_is_the_same_object() -> None:
     assert read(20, state, n=5, unreadable={"b": "refused"}, epoch="2") is not state
 
 
+def test_an_older_sign_does_not_replace_a_later_one() -> None:
+    logged = read(400, events=(Event("gpu.recovery_none", 390),))
+    state = read(410, logged, events=(Event("gpu.recovery_none", 110), Event("gpu.reset", 405)))
+    assert state.signs == {"recovery-none": 390, "reset": 405}
+
+
 def test_long_gap_resets_every_counter() -> None:
     state = read(10, n=5)
     late = update_target(
