@@ -9,7 +9,7 @@ from nodeguard.doctor.cluster_objects import ClusterObjects, Workload
 from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, warning
 from nodeguard.doctor.neighbours import NEIGHBOUR_CHECKS
 from nodeguard.fleet.state.topology.label_schemes import BUILT_IN, is_placeholder
-from nodeguard.fleet_api.text.phrases import first_names
+from nodeguard.fleet_api.text.phrases import count_noun, first_names
 from nodeguard.kube.action_object import ACTIONS_REMEDY
 from nodeguard.kube.incident_schema import (
     REMEDY,
@@ -107,9 +107,10 @@ def _labels(objects: ClusterObjects) -> Diagnostic:
         for key in sorted(_TOPOLOGY_KEYS.intersection(node.labels))
         if is_placeholder(node.labels[key])
     )
+    all_nodes = count_noun(len(with_gpus), "node")
     if placeholders and not has_locations:
         (key, value), count = placeholders.most_common(1)[0]
-        message = f"{count} of {len(with_gpus)} nodes with GPUs have the placeholder {value!r} in {key}"
+        message = f"the placeholder {value!r} is in {key} of {count} of {all_nodes} with GPUs"
         remedy = "these nodes are in no failure domain of it: set the label to the location, or remove it"
         return warning(name, message, remedy)
     without = [node.name for node in with_gpus if _TOPOLOGY_KEYS.isdisjoint(node.labels)]
@@ -117,7 +118,7 @@ def _labels(objects: ClusterObjects) -> Diagnostic:
         return passed(name, f"all {len(with_gpus)} nodes with GPUs have one")
     if has_locations:
         return skipped(name, "the policy has locations: nodeguard get domains names nodes without one")
-    message = f"{len(without)} of {len(with_gpus)} nodes with GPUs have none: {first_names(without)}"
+    message = f"none on {len(without)} of {all_nodes} with GPUs: {first_names(without)}"
     remedy = "faults of switches and racks are not diagnosed there: label the nodes, or set nodeLocations"
     return warning(name, message, remedy)
 

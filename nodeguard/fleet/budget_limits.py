@@ -90,15 +90,16 @@ def fleet_limits(budget: Budget, size: int) -> FleetLimits:
 class BudgetRefusal(Struct, frozen=True):
     """A budget that has reached its limit, which refuses a mark.
 
-    budget: its display name. used, limit: how much of it is used, and all of it, in `unit`. reserved: how
-    many nodes of it are reserved for quarantine. check: the check of a check budget; empty for a budget of
-    nodes.
+    budget: its display name. used, limit: how much of it is used, and all of it: of `noun`, a singular such
+    as `node` or `active mark`, with a `detail` behind it such as `quarantined`. reserved: how many nodes of
+    it are reserved for quarantine. check: the check of a check budget; empty for a budget of nodes.
     """
 
     budget: str
     used: float
     limit: int
-    unit: str
+    noun: str
+    detail: str = ""
     reserved: int = 0
     check: str = ""
 
@@ -106,17 +107,21 @@ class BudgetRefusal(Struct, frozen=True):
         """Return the reason in words. dry_run: whether marks that are not set are counted, too."""
         verb = "would reach" if dry_run else "has reached"
         used = f"{self.used:.4g}" if self.used < 10_000 else f"{self.used:.0f}"  # no exponent
-        return f"{self.budget} {verb} its limit: {used} of {self.limit} {self.unit}{self._reserve_note}"
+        amount = self._counted(self.detail)
+        return f"{self.budget} {verb} its limit: {used} of {amount}{self._reserve_note}"
 
     def limit_message(self) -> str:
-        """Return the budget and its limit in words: `fleet budget 1 node`."""
-        return f"{self.budget} {self.amount}"
+        """Return the budget and its limit in words: `fleet budget: 1 node`."""
+        return f"{self.budget}: {self.amount}"
 
     @property
     def amount(self) -> str:
-        """Return the limit in words: `1 node`, `3 new in 10 min`."""
-        unit = self.unit if self.check else "node" if self.limit == 1 else "nodes"
-        return f"{self.limit} {unit}{self._reserve_note}"
+        """Return the limit in words: `1 node`, `3 new marks in 10 min`."""
+        return f"{self._counted(self.detail if self.check else '')}{self._reserve_note}"
+
+    def _counted(self, detail: str) -> str:
+        noun = self.noun if self.limit == 1 else f"{self.noun}s"
+        return f"{self.limit} {noun} {detail}".rstrip()
 
     @property
     def _reserve_note(self) -> str:

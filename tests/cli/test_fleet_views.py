@@ -65,8 +65,8 @@ def test_a_storm_in_short(storm: Fleet) -> None:
       nodes       7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
       marked      quarantine 7 nodes; suspect 1 node
       withheld    410 marks of 410 nodes: a budget has reached its limit (409), the
-                  node is on hold (1); budget of check port-down 5 new marks in
-                  10 min (407), budget of rack/r0 2 nodes (2)
+                  node is on hold (1); budget of check port-down: 5 new marks in
+                  10 min (407), budget of rack/r0: 2 nodes (2)
       topologies  rack 938 domains by label rack
       budgets     fleet 8 of 375, rack/r0 2 of 2, rack/r12 2 of 2, rack/r13 2 of 2,
                   rack/r1 1 of 2, rack/r14 1 of 2

@@ -28,7 +28,7 @@ def test_observe_mode_comes_first_with_the_budget() -> None:
     fleet = lost(Policy())
     assert look(status_view(fleet_status(fleet.planner, LEADER, fleet.now)), 120) == page("""
     FATAL  3 nodes: 3 fatal.
-    OBSERVE MODE - no new mark is set. 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget 1 node).
+    OBSERVE MODE - no new mark is set. 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget: 1 node).
       in service  3 nodes take work though faulty: the check is not enforced
       agents      3 of 3 reporting
       nodes       0 ok, 3 fatal
@@ -45,7 +45,7 @@ def test_observe_mode_comes_first_with_the_budget() -> None:
     assert explained(fleet, 0).startswith("FATAL  node-0: dry run: it would be quarantined: gpu-lost.\n")
     assert explained(fleet, 1).startswith(
         "FATAL  node-1: dry run: the mark of gpu-lost would be withheld: fleet budget\n"
-        "       would reach its limit: 1 of 1 nodes quarantined.\n"
+        "       would reach its limit: 1 of 1 node quarantined.\n"
     )
 
 
@@ -68,7 +68,7 @@ def test_dry_run_and_enforced_marks_are_listed_apart() -> None:
     text = " ".join(look(status_view(fleet_status(fleet.planner, LEADER, fleet.now))).split())
     assert "OBSERVE MODE" not in text
     assert (
-        " dry run 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget 1 node); the checks "
+        " dry run 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget: 1 node); the checks "
         "are not enforced "
     ) in text
     assert " policy observe by default; enforced: gpu-ecc, port-*; observed: port-flap; " in text

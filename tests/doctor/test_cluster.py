@@ -76,7 +76,7 @@ def test_a_correct_installation_passes() -> None:
         ({"missing_rights": None}, "rights", "skipped", "SubjectAccessReviews"),
         ({"nodes": (ClusterNode("gpu-1", {"topology.kubernetes.io/zone": "a"}, 8),)}, "topology labels", "warning", "1 of 1"),
         ({"nodes": (ClusterNode("gpu-1", {}, 8),), "has_locations": True}, "topology labels", "skipped", "the policy has"),
-        ({"nodes": (ClusterNode("gpu-1", {"nvidia.com/gpu.clique": "Unknown"}, 8),)}, "topology labels", "warning", "1 of 1 nodes with GPUs have the placeholder 'Unknown' in nvidia.com/gpu.clique"),
+        ({"nodes": (ClusterNode("gpu-1", {"nvidia.com/gpu.clique": "Unknown"}, 8),)}, "topology labels", "warning", "the placeholder 'Unknown' is in nvidia.com/gpu.clique of 1 of 1 node with GPUs"),
         ({"nodes": ()}, "topology labels", "skipped", "no node"),
     ],
 )  # fmt: skip

@@ -234,7 +234,7 @@ def test_a_suspect_node_without_quarantine_budget_stays_suspect(second: str) -> 
         for decision in fleet.planner.tracker.decisions["uid-0"]
         if decision.state == IncidentState.WITHHELD
     ]
-    assert reason == "fleet budget has reached its limit: 1 of 1 nodes quarantined"
+    assert reason == "fleet budget has reached its limit: 1 of 1 node quarantined"
     report(fleet, 1, "recovered")
     fleet.carry_out()
     assert "nodeguard.dev/quarantine=gpu-bus" in fleet.taints(0)

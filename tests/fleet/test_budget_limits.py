@@ -173,7 +173,7 @@ def test_a_second_suspect_node_of_a_small_fleet_is_withheld_with_the_used_amount
         for decision in found
         if decision.reason
     ]
-    assert reasons == ["suspect budget has reached its limit: 1 of 1 nodes suspect"]
+    assert reasons == ["suspect budget has reached its limit: 1 of 1 node suspect"]
 
 
 def test_a_third_fatal_node_is_withheld_with_the_used_amount_and_the_limit() -> None:
@@ -184,10 +184,10 @@ def test_a_third_fatal_node_is_withheld_with_the_used_amount_and_the_limit() -> 
     outcomes = [decision for found in fleet.planner.tracker.decisions.values() for decision in found]
     withheld = [decision for decision in outcomes if decision.state == IncidentState.WITHHELD]
     assert [decision.reason for decision in withheld] == [
-        "fleet budget has reached its limit: 1 of 1 nodes quarantined"
+        "fleet budget has reached its limit: 1 of 1 node quarantined"
     ] * 2
     assert {decision.refusal.limit_message() for decision in withheld if decision.refusal} == {
-        "fleet budget 1 node"
+        "fleet budget: 1 node"
     }
 
 
@@ -216,7 +216,7 @@ def test_the_reserve_limits_suspect_nodes() -> None:
 
 @pytest.mark.parametrize(("used", "text"), [(12.125, "12.12"), (9_999.0, "9999"), (12_345.0, "12345")])
 def test_a_large_budget_is_printed_without_an_exponent(used: float, text: str) -> None:
-    refusal = BudgetRefusal("fleet budget", used, 100_000, "nodes")
+    refusal = BudgetRefusal("fleet budget", used, 100_000, "node")
     assert refusal.message() == f"fleet budget has reached its limit: {text} of 100000 nodes"
     view = BudgetView("fleet", used, 100_000.0)
     assert [column.cell(view) for column in BUDGET_TABLE.columns[1:3]] == [text, "100000"]

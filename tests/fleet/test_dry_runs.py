@@ -22,7 +22,7 @@ def test_in_observe_mode_each_request_is_a_dry_run_with_what_would_withhold_it()
         fleet.report(number, finding())
     plan = fleet.carry_out()
     assert {decision.state for decision in decisions(fleet)} == {IncidentState.DRY_RUN}
-    full = "fleet budget would reach its limit: 1 of 1 nodes quarantined"
+    full = "fleet budget would reach its limit: 1 of 1 node quarantined"
     assert sorted(decision.reason for decision in decisions(fleet)) == ["", full, full]
     assert sorted(incident.detail for incident in plan.incidents) == [
         f"would not quarantine node node-1: {full}",
@@ -41,7 +41,7 @@ def test_in_observe_mode_each_request_is_a_dry_run_with_what_would_withhold_it()
         1,
         2,
     )
-    assert [limit.reason for limit in status.dry_run.budget_limits] == ["fleet budget 1 node"]
+    assert [limit.reason for limit in status.dry_run.budget_limits] == ["fleet budget: 1 node"]
 
 
 def test_a_hold_or_a_pause_is_the_reason_of_a_dry_run_in_observe_mode() -> None:

@@ -357,7 +357,7 @@ def test_a_changed_reason_of_a_withheld_mark_is_reported() -> None:
     fleet.after(60.0)
     assert {event.message.partition("; ")[2].partition(" (")[0] for event in fleet.carry_out().events} == {
         "new work is kept off node node-0",
-        "node node-1 is not marked: fleet budget has reached its limit: 1 of 1 nodes quarantined",
+        "node node-1 is not marked: fleet budget has reached its limit: 1 of 1 node quarantined",
     }
     fleet.planner.paused = "paused by alice: a bad driver"
     assert {event.message.partition("; ")[2].partition(" (")[0] for event in fleet.carry_out().events} == {

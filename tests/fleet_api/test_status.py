@@ -134,7 +134,7 @@ def test_reasons_that_are_left_out_are_counted() -> None:
     assert view.other_full_budgets == ReasonCount("1 more reason", 2, 2)
     line = facts(status_view(view))["withheld"]
     assert line.startswith(
-        "8 marks of 8 nodes: a budget has reached its limit; budget of check gpu-ecc 1 active marks (2), budget of"
+        "8 marks of 8 nodes: a budget has reached its limit; budget of check gpu-ecc: 1 active mark (2), budget of"
     )
     assert line.endswith(", 1 more reason (2)")
 
@@ -169,7 +169,7 @@ def test_withheld_marks_have_reasons_and_full_budgets_are_listed() -> None:
     assert (view.withheld.marks, view.withheld.nodes) == (3, 3)
     assert [(item.reason, item.marks) for item in view.reasons] == [("a budget has reached its limit", 3)]
     assert [(item.reason, item.marks) for item in view.full_budgets] == [
-        ("budget of check gpu-lost 2 active marks", 3)
+        ("budget of check gpu-lost: 2 active marks", 3)
     ]
     assert view.budgets == (BudgetView("fleet", 2.0, 10.0), BudgetView("check/gpu-lost", 2, 2))
     [worst] = view.worst

@@ -149,12 +149,12 @@ def _budget(budget: Budget, count: int | None) -> str:
             f"Suspect: at most {suspect}. {rest}"
         )
     limits = fleet_limits(budget, count)
-    nodes, most = limits.fleet.nodes, limits.suspect
+    nodes, all_nodes, most = limits.fleet.nodes, count_noun(count, "node"), limits.suspect
     if limits.fleet.separate:
-        return f"{nodes} of {count} nodes quarantined, and {most} suspect ({fleet}, at least 1). {rest}"
+        return f"{nodes} of {all_nodes} quarantined, and {most} suspect ({fleet}, at least 1). {rest}"
     reserved = limits.fleet.reserve
     return (
-        f"{nodes} of {count} nodes may be marked ({fleet}). "
+        f"{nodes} of {all_nodes} may be marked ({fleet}). "
         f"{reserved} of these marks are kept for quarantine ({reserve}). "
         f"Suspect: at most {most} ({suspect}, or what the reserve leaves). {rest}"
     )

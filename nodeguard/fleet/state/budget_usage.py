@@ -151,12 +151,12 @@ class BudgetUsage:
         )
         name = f"budget of check {check}" + (" for cordoned nodes" if free else "")
         if active >= limit.active:
-            return BudgetRefusal(name, active, limit.active, "active marks", check=check)
+            return BudgetRefusal(name, active, limit.active, "active mark", check=check)
         # A record on a Node may have any time: one in the far future is not recent.
         recent = sum(count for at, count in self._new[check, free].items() if age(at) < limit.within)
         if recent >= limit.new:
             return BudgetRefusal(
-                name, recent, limit.new, f"new marks in {format_duration(limit.within)}", check=check
+                name, recent, limit.new, "new mark", f"in {format_duration(limit.within)}", check=check
             )
         return None
 
@@ -176,7 +176,7 @@ class BudgetUsage:
         suspect = after.suspect and not before.suspect
         limit = self._limit(SUSPECT).nodes
         if suspect and self._used[SUSPECT] + WHOLE > limit * WHOLE:
-            return BudgetRefusal("suspect budget", self._used[SUSPECT] / WHOLE, limit, "nodes suspect")
+            return BudgetRefusal("suspect budget", self._used[SUSPECT] / WHOLE, limit, "node", "suspect")
         quarantined = after.quarantined_parts - before.quarantined_parts
         for key in after.placement.budgets:
             limits = self._limit(key)
@@ -196,9 +196,9 @@ class BudgetUsage:
     ) -> BudgetRefusal | None:
         used = self._quarantined[key]
         if suspect and self._suspects[key] + WHOLE > limit.suspect * WHOLE:
-            return BudgetRefusal(_name(key), self._suspects[key] / WHOLE, limit.suspect, "nodes suspect")
+            return BudgetRefusal(_name(key), self._suspects[key] / WHOLE, limit.suspect, "node", "suspect")
         if quarantined > 0 and used + quarantined > limit.nodes * WHOLE:
-            return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "nodes quarantined")
+            return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "node", "quarantined")
         return None
 
     def _common_refusal(
@@ -207,13 +207,13 @@ class BudgetUsage:
         used = self._used[key]
         # After an uncordon or with a smaller limit, more nodes may be marked than the limit allows.
         if quarantined > 0 and self._quarantined[key] + quarantined > limit.nodes * WHOLE:
-            return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "nodes marked")
+            return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "node", "marked")
         allowed = limit.suspect if suspect else limit.nodes
         # Suspect nodes may not use the reserve, not even one that was quarantined until now.
         if (more <= 0 and not suspect) or used + more <= allowed * WHOLE:
             return None
         reserved = limit.reserve if suspect and used + more <= limit.nodes * WHOLE else 0
-        return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "nodes marked", reserved)
+        return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "node", "marked", reserved)
 
     def rows(self, *, free: bool = False) -> Iterator[tuple[str, float, float, float]]:
         """Yield every budget with usage: its name, the nodes in use, the limit, and the suspect nodes if

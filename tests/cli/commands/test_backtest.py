@@ -152,7 +152,7 @@ def test_two_policies_are_compared(site: Site) -> None:
     assert code == 0
     assert out.startswith("BACKTEST  40 nodes in 5 h 33 min: free.yaml marks 3; tight.yaml marks 3.\n")
     assert (
-        "withheld 3 marks: budget of check gpu-lost has reached its limit: 1 of 1 active marks (2); "
+        "withheld 3 marks: budget of check gpu-lost has reached its limit: 1 of 1 active mark (2); "
         "fleet budget has reached its limit: 1 of 2 nodes marked, 1 kept for quarantine (1) "
     ) in " ".join(out.split())
     assert "\nDIFFERENCE  tight.yaml against free.yaml\n  both        3 marks under both policies\n" in out

@@ -59,7 +59,7 @@ def test_a_real_fault_takes_the_budget_of_an_injected_one() -> None:
     assert decision(fleet, 1) == (IncidentState.WITHHELD, reason)
     assert decision(fleet, 2) == (
         IncidentState.WITHHELD,
-        "fleet budget has reached its limit: 1 of 1 nodes quarantined; marks of injected faults are removed first",
+        "fleet budget has reached its limit: 1 of 1 node quarantined; marks of injected faults are removed first",
     )
     [incident] = fleet.planner.tracker.incidents["uid-1"].values()
     assert incident.state == IncidentState.MARKED, "until the removal is observed"
@@ -165,7 +165,7 @@ def test_a_real_fault_on_a_node_with_an_injected_mark_needs_the_budget_of_its_ch
     }
     assert states["gpu-lost"] == (
         IncidentState.WITHHELD,
-        "budget of check gpu-lost has reached its limit: 1 of 1 active marks",
+        "budget of check gpu-lost has reached its limit: 1 of 1 active mark",
     )
     assert [cause.check for cause in fleet.record(1).causes] == ["gpu-ecc"]
 
@@ -303,7 +303,7 @@ def test_a_dry_run_of_an_injected_fault_keeps_no_budget_from_a_real_one() -> Non
     assert decision(fleet, 2) == (IncidentState.DRY_RUN, "")
     assert decision(fleet, 1) == (
         IncidentState.DRY_RUN,
-        "fleet budget would reach its limit: 1 of 1 nodes quarantined",
+        "fleet budget would reach its limit: 1 of 1 node quarantined",
     )
 
 
