@@ -12,6 +12,7 @@ from nodeguard.fleet_api.node import UNKNOWN
 from nodeguard.fleet_api.schema.node import NodeSummary
 from nodeguard.fleet_api.text.phrases import count_noun, node_notes
 from nodeguard.model.finding import Health
+from nodeguard.model.incident import IncidentState
 
 # Limits, so that the page of a large fleet with many faults stays small: domains with a fault, cells of one
 # domain and of all, links to healthy domains, and characters of a cell's description.
@@ -120,15 +121,17 @@ def _group(group: MapGroup, topology: str, cells: int) -> Html:
     """Return a domain with its parts in which nodes are not ok. cells: limit of their number."""
     parts: list[Html] = []
     omitted_count = len(group.faulty) - cells
+    states = [part.state for part in group.parts if part.degraded == group.domain and part.state is not None]
     for part in group.parts:
         shown = part.faulty[:cells]
         cells -= len(shown)
-        if shown or part.state is not None:
+        if shown or (part.state is not None and not states):
             parts.append(join((_part_title(part, group, topology), *map(_cell, shown))))
     more = element("span", f"and {omitted_count} more", class_="more") if omitted_count else EMPTY
     return element(
         "section",
         element("h3", _title(group.domain, topology), " ", _counts(group)),
+        _degraded(states[0]) if states else EMPTY,
         *(element("div", part, class_="cells") for part in parts),
         more,
         class_="group",
@@ -136,14 +139,19 @@ def _group(group: MapGroup, topology: str, cells: int) -> Html:
 
 
 def _part_title(part: MapPart, group: MapGroup, topology: str) -> Html:
-    """Return the name of a part, and that it is degraded."""
+    """Return the name of a part, and that it is degraded, unless the whole group is."""
     name = EMPTY
     if part.domain != group.domain:
         name = link(domain_path(part.domain), part.domain.removeprefix(f"{group.domain}/"))
-    if part.state is None:
+    if part.state is None or part.degraded == group.domain:
         return name
     of = "" if part.degraded == part.domain else f"{part.degraded.removeprefix(f'{topology}/')} "
-    return join((name, " ", badge("degraded", "suspect"), element("span", f"{of}{part.state.phrase}")))
+    return join((name, " ", _degraded(part.state, of)))
+
+
+def _degraded(state: IncidentState, of: str = "") -> Html:
+    """Return that a domain is degraded, and the state of its mark. of: name of a domain between the two."""
+    return join((badge("degraded", "suspect"), element("span", f"{of}{state.phrase}")))
 
 
 def _title(domain: str, topology: str) -> Html:

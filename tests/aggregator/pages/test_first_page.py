@@ -16,6 +16,7 @@ from tests.aggregator.pages import scenes
 from tests.aggregator.pages.page_text import faulty, hrefs, inputs, links, parsed, text
 from tests.aggregator.pages.scenes import gpu_name, large_fleet, plain_fleet, service_state
 from tests.cli.fleet_output import facts, look
+from tests.fleet.leaves import down, wait
 from tests.fleet.scene import Fleet as Nodes
 from tests.fleet.scene import finding
 
@@ -48,6 +49,17 @@ def test_the_first_page_answers_what_where_since_when_what_nodeguard_did_and_wha
     assert "1 withheld (hold on the node: alice debugs NCCL, until Friday) : gpu-h100-0066 5 quar" in shown
     assert "Reboot the node explain gpu-lost" in shown
     assert "p0 8/64 r2 degraded marked F F F F F F r1 W W p1 2/64 r8 F r12 F" in shown
+
+
+def test_a_degraded_pod_is_named_once_on_the_map() -> None:
+    fleet = plain_fleet(2048)
+    for number in range(64, 128):
+        fleet.report(number, down())
+    wait(fleet, 60.0)
+    shown = text(fleet_page(inputs(fleet), ""))
+    map_text = shown.partition(" Map ")[2].partition("Marks, agents and policy")[0]
+    assert "p1 64/64 degraded marked r8 F F F F F F F F r9 F" in map_text
+    assert map_text.count("degraded") == 1
 
 
 def test_an_injected_fault_is_in_the_headline() -> None:
