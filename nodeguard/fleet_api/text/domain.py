@@ -147,14 +147,17 @@ def _degraded(domain: DomainView, state: IncidentState) -> Iterator[Field]:
 
 
 def _faults(domain: DomainView) -> Iterator[Field]:
-    """Yield how many nodes show each fault class, or the thresholds where none does."""
-    shown = [fault for fault in domain.classes if fault.voters or fault.fault_class in domain.fault_classes]
+    """Yield how many nodes have recently begun to show each fault class, or the thresholds where none has.
+
+    The votes for a degraded domain may be older.
+    """
+    shown = [fault for fault in domain.classes if fault.voters]
     for fault in shown:
         count = (
             f"{fault.voters} of {domain.voting} {fault.symptom} in the last {format_duration(fault.window)}"
         )
         yield Field("fault", f"{count} ({fault.fault_class}); {_threshold(fault, domain)}")
-    if not shown and domain.classes:
+    if not shown and domain.classes and domain.state is None:
         thresholds = "; ".join(
             f"{fault.fault_class}: {_threshold(fault, domain)}" for fault in domain.classes
         )

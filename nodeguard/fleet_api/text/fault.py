@@ -110,13 +110,14 @@ def _title(finding: FindingView) -> str:
 def _fields(fault: NodeFault) -> Iterator[Field]:
     marks = list(fault.marks)
     first = fault.findings[0]
+    domain = fault.incident if fault.incident is not None and fault.incident.domain else None
     advised = set[tuple[str, Sequence[str]]]()
     for finding in fault.findings:
         own = [mark for mark in marks if (mark.check, mark.target) == (finding.check, finding.target)]
         marks = [mark for mark in marks if mark not in own]
         if finding is not first:
             yield Field("also", str(finding_heading(finding, _title(finding))), finding.health.value)
-        texts = _texts(finding, own, fault.incident)
+        texts = _texts(finding, own, is_explained=domain is not None)
         advice = texts.action, texts.commands
         # What to do is the same for several findings on a part: it is shown once.
         yield from finding_fields(
@@ -125,36 +126,36 @@ def _fields(fault: NodeFault) -> Iterator[Field]:
         advised.add(advice)
     for mark in marks:
         yield from _mark_fields(mark, f"{mark.mark} for {mark.check}")
+    if domain is not None:
+        yield from _domain_fields(domain)
     yield see(*(Subject("check", check) for check in dict.fromkeys(item.check for item in fault.findings)))
     yield from _incident_fields(fault)
 
 
-def _texts(finding: FindingView, marks: Sequence[MarkView], incident: IncidentSummary | None) -> FindingTexts:
-    """Return the texts of a finding. marks: its own. incident: of its card."""
+def _texts(finding: FindingView, marks: Sequence[MarkView], *, is_explained: bool) -> FindingTexts:
+    """Return the texts of a finding. marks: its own. is_explained: whether a degraded domain explains it."""
     status = "" if finding.data_status == DataStatus.FRESH else f"; data {finding.data_status.value}"
     # The node needs no repair for a finding that its domain explains.
-    acts = finding.action != Action.NONE and finding.state != IncidentState.OPEN
-    action, how = (finding.remedy or finding.action.phrase, finding.how) if acts else ("", ())
-    fields = tuple(_marks(finding, marks))
-    if incident is not None and incident.domain:
-        action, how = guidance_text(incident.guidance) if incident.guidance is not None else "", ()
-        fields = (_cause_field(incident), *(fields if marks or finding.state != IncidentState.OPEN else ()))
+    is_covered = finding.state == IncidentState.OPEN
+    acts = finding.action != Action.NONE and not (is_covered or is_explained)
     return FindingTexts(
         title=_title(finding),
         since=f"{time_and_age(finding.since, finding.age)}{status}",
         evidence=finding.evidence,
         omitted=finding.evidence_omitted,
-        marks=fields,
-        action=action,
-        commands=how,
+        marks=() if is_covered and is_explained and not marks else tuple(_marks(finding, marks)),
+        action=(finding.remedy or finding.action.phrase) if acts else "",
+        commands=finding.how if acts else (),
     )
 
 
-def _cause_field(incident: IncidentSummary) -> Field:
-    """Return the field with the degraded domain that explains a finding."""
+def _domain_fields(incident: IncidentSummary) -> Iterator[Field]:
+    """Yield the degraded domain that explains the findings of a card, and what to do. incident: its own."""
     repair = "nothing to repair at this node" if incident.action == Action.NONE else "see what to do there"
     text = f"{incident.domain} is degraded: {repair}"
-    return Field("cause", text, about=Subject("domain", incident.domain))
+    yield Field("cause", text, about=Subject("domain", incident.domain))
+    if incident.guidance is not None:
+        yield Field("action", guidance_text(incident.guidance))
 
 
 def _marks(finding: FindingView, marks: Sequence[MarkView]) -> Iterator[Field]:

@@ -132,7 +132,7 @@ def test_the_faults_that_a_degraded_domain_explains_are_one_card_with_its_remedy
     assert [checks for checks, _, _ in cards(fleet)] == [["port-down", "port-down"], ["gpu-lost"]]
     card, other = map(fault_section, node_faults(view_of(fleet)))
     text = look(View((card,)), 400)
-    assert text.count("  cause       fabric/p0/r0 is degraded: nothing to repair at this node\n") == 2
+    assert text.count("  cause       fabric/p0/r0 is degraded: nothing to repair at this node\n") == 1
     assert text.count("  action      The network team acts. Look first: ") == 1
     assert Subject("domain", "fabric/p0/r0") in [row.about for row in card.rows if isinstance(row, Field)]
     assert "kubectl" not in text
