@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.aggregator.api.requests import SOCKET_PATH, ActionResult, ErrorResponse
-from nodeguard.cli.streams import as_document, print_message, print_output
+from nodeguard.cli.streams import as_document, is_document, print_message, print_output
 from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.status import IncidentSummary
@@ -129,9 +129,9 @@ def _without_socket(words: Sequence[str]) -> Iterator[str]:
 
 
 def print_result(result: ActionResult, output: str) -> None:
-    """Print the outcome of a decision as text, json or yaml."""
-    if document := as_document(result, output):
-        print_output(document)
+    """Print the outcome of a decision as text, or as a document of the output."""
+    if is_document(output):
+        print_output(as_document(result, output))
     else:
         print_message(result.message)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodeguard.cli.streams import print_error
+from nodeguard.cli.streams import JSONPATH, print_error
 from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean, duration, url_base
 from nodeguard.model.catalogue import Catalogue
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 # Folders of site checks, separated by colons, for every command that takes --checks.
 CHECKS_ENVIRONMENT = "NODEGUARD_CHECKS"
 
-# Output formats of kubectl that take a template.
+# Other output formats of kubectl.
 _TEMPLATES = (
-    "jsonpath",
     "jsonpath-as-json",
     "jsonpath-file",
     "go-template",
@@ -45,20 +44,37 @@ def directory(text: str) -> str:
 
 
 def add_output(parser: ArgumentParser, *formats: str, names: Sequence[str] = ("-o", "--output")) -> None:
-    """Add -o, with some formats; the first is the default. `table` is another word for `text`. names: of the
-    option.
+    """Add -o, with some formats and jsonpath; the first is the default. `table` is another word for `text`.
+    names: of the option.
     """
     parser.add_argument(
-        *names, dest="output", choices=formats, default=formats[0], type=_format,
-        metavar="FORMAT", help=f"output format: {', '.join(formats)} ({formats[0]})",
+        *names, dest="output", choices=_Formats((*formats, JSONPATH)), default=formats[0], type=_format,
+        metavar="FORMAT", help=f"output format: {', '.join(formats)}, {JSONPATH}TEMPLATE ({formats[0]})",
     )  # fmt: skip
 
 
+class _Formats(tuple[str, ...]):
+    """The choices of -o. A template is one of them."""
+
+    __slots__ = ()
+
+    def __contains__(self, word: object) -> bool:
+        return str(word).startswith(JSONPATH) or super().__contains__(word)
+
+
 def _format(word: str) -> str:
-    """Return an output format. Raises ArgumentTypeError for the templates of kubectl."""
-    name = word.partition("=")[0]
+    """Return an output format. Raises ArgumentTypeError for an invalid template and for kubectl's others."""
+    name, _, template = word.partition("=")
+    if name == JSONPATH.rstrip("="):
+        from nodeguard.cli.jsonpath import Template, TemplateError  # noqa: PLC0415 - one format of several
+
+        try:
+            Template(template)
+        except TemplateError as error:
+            raise ArgumentTypeError(f"{name}: {error}") from None
+        return word
     if name in _TEMPLATES:
-        remedy = "pipe -o json to jq, as in nodeguard get nodes -o json | jq -r '.nodes[].node'"
+        remedy = "write -o jsonpath='{.nodes[*].node}', or pipe -o json to jq"
         raise ArgumentTypeError(f"'{name}' is not supported: {remedy}")
     return "text" if word == "table" else word
 

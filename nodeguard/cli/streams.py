@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
 
@@ -16,6 +17,9 @@ from nodeguard.model.printable import escape_unprintable, printable
 
 # The descriptors up to this one are standard input, output and error.
 _LAST_STREAM = 2
+
+# The output of a template begins with it.
+JSONPATH = "jsonpath="
 
 _color = "auto"
 
@@ -60,11 +64,14 @@ def is_terminal() -> bool:
 
 
 def print_output(text: str, end: str = "\n") -> None:
-    """Write to standard output and flush. Raises UnwritableError, and BrokenPipeError."""
+    """Write a text to standard output and flush; an empty one is left out.
+
+    Raises UnwritableError and BrokenPipeError.
+    """
     if sys.stdout is None:
         raise UnwritableError("standard output is closed: redirect it to a file or to /dev/null")
     try:
-        sys.stdout.write(text + end)
+        sys.stdout.write(text and text + end)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -99,14 +106,26 @@ def _replace_with_null(stream: TextIO | None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def as_document(document: Any, output: str) -> str | None:
-    """Return a document as JSON or YAML, by the name of the output; None for another output."""
-    match output:
-        case "json":
-            return to_json(document)
-        case "yaml":
-            return to_yaml(document)
-    return None
+def is_document(output: str) -> bool:
+    """Return whether an output is a document: JSON, YAML, or a template for them."""
+    return output in {"json", "yaml"} or output.startswith(JSONPATH)
+
+
+def as_document(document: Any, output: str) -> str:
+    """Return a document as JSON or YAML, or as the text of a template. output: one that is_document accepts.
+
+    The text of a template has no line break at its end, since print_output adds one. Raises TemplateError.
+    """
+    if output.startswith(JSONPATH):
+        from nodeguard.cli.jsonpath import Template  # noqa: PLC0415 - one format of several
+
+        return Template(output.removeprefix(JSONPATH)).fill(_decoded(document)).removesuffix("\n")
+    return to_json(document) if output == "json" else to_yaml(document)
+
+
+def document_or_text(document: Any, output: str, text: Callable[[], str]) -> str:
+    """Return a document as as_document does, or the text where the output is none."""
+    return as_document(document, output) if is_document(output) else text()
 
 
 def to_json(document: Any) -> str:
@@ -119,11 +138,18 @@ def to_json(document: Any) -> str:
 
 def to_yaml(document: Any) -> str:
     """Return a document as YAML, with the fields of its JSON."""
-    import msgspec  # noqa: PLC0415 - see to_json
-    import yaml  # noqa: PLC0415
+    import yaml  # noqa: PLC0415 - see to_json
 
-    data = msgspec.json.decode(_encoded(document))
-    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)).rstrip("\n")
+    return str(yaml.safe_dump(_decoded(document), sort_keys=False, allow_unicode=True, width=120)).rstrip(
+        "\n"
+    )
+
+
+def _decoded(document: Any) -> Any:
+    """Return a document as its JSON is decoded."""
+    import msgspec  # noqa: PLC0415 - see to_json
+
+    return msgspec.json.decode(_encoded(document))
 
 
 def _encoded(document: Any) -> bytes:

@@ -120,7 +120,7 @@ def test_gpus_and_ports_are_listed_and_found_by_their_names(capsys: pytest.Captu
         ["--health", "fatal"],
     ):
         assert printed(capsys, "get", "gpus", *words, "-o", "name") == "gpu/node-1/0000:3b:00\n"
-    assert printed(capsys, "get", "gpu", "GPU-2", "-o", "name") == "\n"
+    assert printed(capsys, "get", "gpu", "GPU-2", "-o", "name") == ""
     assert printed(capsys, "get", "ports") == "no ports\n"
     [gpu] = json.loads(printed(capsys, "get", "gpus", "-o", "json"))["components"]
     assert (gpu["node"], gpu["id"], gpu["in_inventory"]) == ("node-1", "GPU-1", False)
@@ -173,14 +173,39 @@ def test_nodes_and_gpus_are_selected_by_labels(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    "template", ["jsonpath={.items[*].name}", "custom-columns=NAME:.node", "go-template"]
-)
-def test_a_template_of_kubectl_is_refused_with_the_remedy(
+    ("words", "expected"),
+    [
+        (["get", "nodes", "-o", "jsonpath={.nodes[1].node}"], "node-1\n"),
+        (["get", "nodes", "node-2*", "-o=jsonpath={range .nodes[*]}{.node}{'\\t'}{.health}{'\\n'}{end}"],
+            "node-2\tok\n"),
+        (["get", "incidents", "--health", "warning", "-o", "jsonpath={.incidents[*].name}"], ""),
+        (["get", "checks", "gpu-lost", "-o", "jsonpath={[0].health}"], "fatal\n"),
+        (["status", "--output", "jsonpath={.nodes.fatal}"], "1\n"),
+        (["describe", "node", "node-1", "-o", "jsonpath={.findings[?(@.health=='fatal')].check}"], "gpu-lost\n"),
+    ],
+)  # fmt: skip
+def test_a_template_prints_fields(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert printed(capsys, *words) == expected
+
+
+def test_a_template_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, "get", "nodes", "-o", "jsonpath={.items[*].node}") == (
+        "nodeguard get: the output has no field 'items': its fields are version, at, nodes\n"
+    )
+    with pytest.raises(SystemExit, match="3"):
+        main(["get", "nodes", "-o", "jsonpath={.nodes[*.node}"])
+    assert "argument -o/--output: jsonpath: template, character 8: expected " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("template", ["jsonpath-file=x", "custom-columns=NAME:.node", "go-template"])
+def test_a_template_of_another_kind_is_refused_with_the_remedy(
     template: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         main(["get", "nodes", "-o", template])
-    remedy = "is not supported: pipe -o json to jq, as in nodeguard get nodes -o json | jq -r '.nodes[].node'"
+    remedy = "is not supported: write -o jsonpath='{.nodes[*].node}', or pipe -o json to jq"
     assert f"'{template.partition('=')[0]}' {remedy}; see " in capsys.readouterr().err
 
 

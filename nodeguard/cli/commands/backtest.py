@@ -52,7 +52,7 @@ def run(options: Namespace) -> int:
     else:
         from nodeguard.cli.render.backtest_json import as_output  # noqa: PLC0415 - one format of two
 
-        print_output(as_document(as_output(options.policy, result), options.output) or "")
+        print_output(as_document(as_output(options.policy, result), options.output))
     return OK
 
 

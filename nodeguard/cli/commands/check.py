@@ -21,7 +21,7 @@ from nodeguard.cli.options import (
     directory,
 )
 from nodeguard.cli.scope import unrecorded_nvml
-from nodeguard.cli.streams import as_document, is_terminal, print_output
+from nodeguard.cli.streams import as_document, is_document, is_terminal, print_output
 from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, UsageError, duration
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.fleet_api.view import Section, View
@@ -210,12 +210,12 @@ def _print(task: CheckTask, result: CheckResult) -> None:
     commands = action_commands(task.catalogue, result.site)
     inventory = result.judgement.inventory()
     match options.output:
-        case "json" | "yaml":
-            from nodeguard.cli.render.verdict_json import JsonContext, check_output  # noqa: PLC0415 - two formats of six
+        case output if is_document(output):
+            from nodeguard.cli.render.verdict_json import JsonContext, check_output  # noqa: PLC0415 - for documents
 
             components = result.judgement.state.components
             context = JsonContext(result.hostname, result.conclusion, result.instant, components, commands)
-            print_output(as_document(check_output(verdict, inventory, context), options.output) or "")
+            print_output(as_document(check_output(verdict, inventory, context), output))
         case "name":
             from nodeguard.cli.render.finding_table import finding_names  # noqa: PLC0415
 

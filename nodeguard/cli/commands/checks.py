@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from nodeguard.cli.check_catalogue import load_catalogue, selected_checks
 from nodeguard.cli.options import add_checks, add_family, add_output
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_lines
-from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.streams import document_or_text, print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 from nodeguard.fleet_api.text.check import check_facts
 from nodeguard.fleet_api.text.phrases import count_noun
@@ -25,7 +25,7 @@ def run(options: Namespace) -> int:
         print_output("\n".join(markdown(checks)))
         return OK
     table = _table(catalogue, checks, show_disabled=not options.family and not options.health)
-    print_output(as_document(checks, options.output) or format_lines(list(table)))
+    print_output(document_or_text(checks, options.output, lambda: format_lines(list(table))))
     return OK
 
 

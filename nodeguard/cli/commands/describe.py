@@ -19,7 +19,7 @@ from nodeguard.cli.commands.status import agent_text_or_raise
 from nodeguard.cli.options import add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
 from nodeguard.cli.render.terminal import format_view
-from nodeguard.cli.streams import as_document
+from nodeguard.cli.streams import document_or_text
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
 from nodeguard.fleet_api.schema.incident import IncidentView
@@ -80,7 +80,7 @@ def run(options: Namespace) -> int:
             if options.kind not in {"node", _ANY}:
                 raise
             return agent_text_or_raise(options, unreachable, options.name)
-        return as_document(response, options.output) or format_view(_view(response))
+        return document_or_text(response, options.output, lambda: format_view(_view(response)))
 
     print_or_watch(render, options)
     return OK

@@ -21,7 +21,7 @@ from nodeguard.cli.options import (
 )
 from nodeguard.cli.render.doctor import diagnostics_view
 from nodeguard.cli.render.terminal import format_view
-from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.streams import document_or_text, print_output
 from nodeguard.cli.usage import FATAL, MISSING_EXTRA, OK, UNKNOWN, WARNING, ArgumentParser, UsageError
 from nodeguard.doctor.diagnostics import Diagnostic, DiagnosticStatus
 
@@ -43,7 +43,7 @@ def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     require_for_kubeconfig(options, "--cluster", is_set=options.cluster)
     results = list(asyncio.run(_check_cluster(options)) if options.cluster else _check_node(options))
-    print_output(as_document(results, options.output) or format_view(diagnostics_view(results)))
+    print_output(document_or_text(results, options.output, lambda: format_view(diagnostics_view(results))))
     return max((_EXIT_CODES[result.status] for result in results), default=UNKNOWN)
 
 

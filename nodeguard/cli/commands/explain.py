@@ -18,7 +18,7 @@ from nodeguard.cli.render.xid import (
     sxid_output,
     xid_output,
 )
-from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.streams import document_or_text, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.text.check import explain_check, explain_class, explanation
 from nodeguard.fleet_api.text.phrases import count_noun
@@ -50,7 +50,7 @@ def run(options: Namespace) -> int:
     else:
         matches = _search(catalogue, text)
         lines = list(_search_lines(text, matches))
-        print_output(as_document(matches, options.output) or format_lines(lines))
+        print_output(document_or_text(matches, options.output, lambda: format_lines(lines)))
     return OK
 
 
@@ -81,7 +81,7 @@ def build_parser() -> ArgumentParser:
 
 
 def _print(document: object, view: View, output: str) -> None:
-    print_output(as_document(document, output) or format_view(view, PLAIN))
+    print_output(document_or_text(document, output, lambda: format_view(view, PLAIN)))
 
 
 def _check(catalogue: Catalogue, name: str) -> Check | None:

@@ -26,7 +26,7 @@ from nodeguard.cli.render.resources import (
     resource_lines,
 )
 from nodeguard.cli.render.terminal import StyledLine, format_lines, terminal_width, view_lines
-from nodeguard.cli.streams import as_document, is_terminal
+from nodeguard.cli.streams import as_document, is_document, is_terminal
 from nodeguard.cli.usage import OK, ArgumentParser, did_you_mean
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.component import ComponentList, ComponentView
@@ -91,8 +91,8 @@ def _render(resource: _Resource, options: Namespace) -> str:
         items.reverse()
     if options.output == "name":
         return "\n".join(f"{table.kind}/{table.name(item)}" for item in items)
-    if options.output in {"json", "yaml"}:
-        return as_document(_document(resource, listed, items), options.output) or ""
+    if is_document(options.output):
+        return as_document(_document(resource, listed, items), options.output)
     width = terminal_width() if is_terminal() else None
     lines = resource_lines(table, items, width, wide=options.output == "wide", omitted=listed.omitted)
     if resource.heading is not None:
@@ -278,6 +278,7 @@ def build_parser() -> ArgumentParser:
             "nodeguard get domains --all",
             "nodeguard get checks 'gpu-*'",
             "nodeguard get budgets -o json",
+            """nodeguard get nodes -o jsonpath='{.nodes[?(@.health=="fatal")].node}'""",
         ),
     )
     kinds = parser.add_subparsers(dest="alias", metavar=" | ".join(_RESOURCES), required=True)

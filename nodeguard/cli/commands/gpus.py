@@ -14,7 +14,7 @@ from nodeguard.cli.local_agent import add_socket, default_socket, request, reque
 from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.render.agent_status import detached_fields, detached_output
 from nodeguard.cli.render.terminal import CHECK, format_view
-from nodeguard.cli.streams import as_document, print_message, print_output
+from nodeguard.cli.streams import document_or_text, print_message, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.fleet_api.view import fields_view
 from nodeguard.model.instant import rfc3339
@@ -86,8 +86,8 @@ def gpu_name(text: str) -> str:
 
 def _print_status(options: Namespace) -> None:
     status = request_status(options.socket)
-    document = as_document(detached_output(status), options.output)
-    print_output(document or format_view(fields_view(detached_fields(status)), CHECK))
+    view = fields_view(detached_fields(status))
+    print_output(document_or_text(detached_output(status), options.output, lambda: format_view(view, CHECK)))
 
 
 def _id() -> str:

@@ -9,7 +9,7 @@ from nodeguard.cli.aggregator_client import AggregatorClient, add_socket
 from nodeguard.cli.options import add_output
 from nodeguard.cli.render.history import history_lines
 from nodeguard.cli.render.terminal import format_lines
-from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.streams import document_or_text, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, duration
 from nodeguard.fleet_api.schema.history import HistoryView
 
@@ -19,7 +19,7 @@ def run(options: Namespace) -> int:
     client = AggregatorClient(options)
     query = urlencode({"since": f"{options.since:g}", "name": options.name}, errors="surrogateescape")
     view = client.get(f"history?{query}", HistoryView)
-    print_output(as_document(view, options.output) or format_lines(history_lines(view)))
+    print_output(document_or_text(view, options.output, lambda: format_lines(history_lines(view))))
     return OK
 
 

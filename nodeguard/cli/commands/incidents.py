@@ -11,7 +11,7 @@ from nodeguard.aggregator.api.requests import IncidentAction
 from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, quote_name, resolve_incident
 from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.progress import progress
-from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.streams import document_or_text, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.model.incident import ClearAnswer, IncidentState
@@ -123,7 +123,7 @@ def _clear(client: AggregatorClient, target: str, decision: IncidentAction, outp
     text = done.message
     if result == ClearAnswer.DONE and message:
         text = f"{before.name} is recorded as a false alarm; {message}" if decision.false_alarm else message
-    print_output(as_document(ClearOutput(done.message, result, message), output) or text)
+    print_output(document_or_text(ClearOutput(done.message, result, message), output, lambda: text))
 
 
 def _wait_for_answer(client: AggregatorClient, target: str, before: IncidentView) -> IncidentView | None:

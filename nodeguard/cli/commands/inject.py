@@ -10,7 +10,7 @@ from nodeguard.cli.local_agent import add_socket, request, request_status
 from nodeguard.cli.options import add_output
 from nodeguard.cli.render.agent_status import injection_fields, injection_output
 from nodeguard.cli.render.terminal import CHECK, format_view
-from nodeguard.cli.streams import as_document, print_message, print_output
+from nodeguard.cli.streams import document_or_text, print_message, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.fleet_api.view import fields_view
 from nodeguard.model.injection import MAX_SECONDS
@@ -45,8 +45,8 @@ def run(options: Namespace) -> int:
 
 def _print_list(options: Namespace) -> None:
     status = request_status(options.socket)
-    document = as_document(injection_output(status), options.output)
-    print_output(document or format_view(fields_view(injection_fields(status)), CHECK))
+    view = fields_view(injection_fields(status))
+    print_output(document_or_text(injection_output(status), options.output, lambda: format_view(view, CHECK)))
 
 
 def build_parser() -> ArgumentParser:

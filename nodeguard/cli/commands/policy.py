@@ -19,7 +19,7 @@ from nodeguard.cli.options import add_checks, add_output, load_policy
 from nodeguard.cli.render.backtest_json import BacktestOutput, as_output
 from nodeguard.cli.render.policy import enforced_checks, policy_view
 from nodeguard.cli.render.terminal import PLAIN, format_view
-from nodeguard.cli.streams import as_document, print_output, to_json
+from nodeguard.cli.streams import document_or_text, print_output, to_json
 from nodeguard.cli.usage import OK, WARNING, ArgumentParser, UsageError, whole_number
 from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.model.mark import Mark
@@ -182,7 +182,7 @@ def _check(options: Namespace) -> int:
     text = format_view(policy_view(name, policy, checks, warnings, options.nodes), PLAIN)
     if result is not None:
         text += f"\n\n{replay_text(files, policies, result)}"
-    print_output(as_document(output, options.output) or text)
+    print_output(document_or_text(output, options.output, lambda: text))
     return WARNING if warnings and options.fail_on == "warning" else OK
 
 

@@ -15,7 +15,7 @@ from nodeguard.cli.options import add_output
 from nodeguard.cli.progress import elapsed
 from nodeguard.cli.render.report import report_lines
 from nodeguard.cli.render.terminal import format_lines
-from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.streams import document_or_text, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 
 # Where the manifests, and the systemd unit of the aggregator, keep the history.
@@ -38,7 +38,7 @@ def run(options: Namespace) -> int:
             raise UsageError(f"{path}: damaged ({error}): name a copy") from None
         since = max(history.since, history.until - options.since)
         report = availability(record, since, history.until, options.by)
-    print_output(as_document(report, options.output) or format_lines(report_lines(report)))
+    print_output(document_or_text(report, options.output, lambda: format_lines(report_lines(report))))
     return OK
 
 

@@ -10,7 +10,7 @@ from nodeguard.cli.options import add_checks, add_output, load_policy
 from nodeguard.cli.progress import elapsed
 from nodeguard.cli.render.scenario import scenarios_view
 from nodeguard.cli.render.terminal import PLAIN, format_view
-from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.streams import document_or_text, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, whole_number
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.view import Field, Heading, Section, View
@@ -116,12 +116,14 @@ def run(options: Namespace) -> int:
         names = list(SCENARIOS) if options.scenario == "all" else [options.scenario]
         with elapsed("simulating"):
             runs = [run_scenario(agent, name, simulated, options.seed) for name in names]
-        print_output(as_document(runs, options.output) or format_view(scenarios_view(runs)))
+        print_output(document_or_text(runs, options.output, lambda: format_view(scenarios_view(runs))))
         return OK
     settings = SimulationSettings(options.nodes or _NODES, options.days or _DAYS, options.seed)
     with elapsed("simulating"):
         result = simulate(agent, simulated, settings)
-    print_output(as_document(result, options.output) or format_view(result_view(result, policy), PLAIN))
+    print_output(
+        document_or_text(result, options.output, lambda: format_view(result_view(result, policy), PLAIN))
+    )
     return OK
 
 

@@ -8,7 +8,7 @@ from nodeguard.cli.aggregator_client import ENVIRONMENT, AggregatorClient, Unrea
 from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT, add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
 from nodeguard.cli.render.terminal import CHECK, format_lines, format_view, terminal_width
-from nodeguard.cli.streams import as_document, is_terminal
+from nodeguard.cli.streams import as_document, document_or_text, is_document, is_terminal
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.status import status_view
@@ -29,7 +29,7 @@ def run(options: Namespace) -> int:
             status = client.get("status", FleetStatus)
         except UnreachableError as unreachable:
             return agent_text_or_raise(options, unreachable)
-        return as_document(status, options.output) or format_view(status_view(status))
+        return document_or_text(status, options.output, lambda: format_view(status_view(status)))
 
     print_or_watch(render, options)
     return OK
@@ -46,7 +46,9 @@ def agent_text(path: str | None, output: str, name: str = "") -> str:
     status = request_status(path or default_socket())
     if name and name != status.node:
         raise UsageError(f"the agent of this machine is that of node '{status.node}', not '{name}'")
-    return as_document(agent_status_output(status), output) or format_view(agent_status_view(status), CHECK)
+    return document_or_text(
+        agent_status_output(status), output, lambda: format_view(agent_status_view(status), CHECK)
+    )
 
 
 def _values_text(path: str | None, output: str) -> str:
@@ -56,8 +58,8 @@ def _values_text(path: str | None, output: str) -> str:
     from nodeguard.cli.render.agent_values import agent_values_lines, agent_values_output  # noqa: PLC0415
 
     values = request_values(path or default_socket())
-    if document := as_document(agent_values_output(values), output):
-        return document
+    if is_document(output):
+        return as_document(agent_values_output(values), output)
     _, signals = load_catalogue()
     return format_lines(agent_values_lines(values, signals, terminal_width() if is_terminal() else None))
 

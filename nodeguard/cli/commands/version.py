@@ -10,7 +10,7 @@ from msgspec import Struct
 from nodeguard import __version__
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_output
-from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.streams import document_or_text, print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 
 
@@ -27,7 +27,7 @@ def run(options: Namespace) -> int:
     catalogue, _ = load_catalogue()
     output = VersionOutput(__version__, len(catalogue.checks), platform.python_version())
     text = f"nodeguard {output.nodeguard}, {output.checks} checks, Python {output.python}"
-    print_output(as_document(output, options.output) or text)
+    print_output(document_or_text(output, options.output, lambda: text))
     return OK
 
 
