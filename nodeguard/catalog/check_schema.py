@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from nodeguard.config.file_version import FileVersion
-from nodeguard.model.amounts import Window
+from nodeguard.model.amounts import Window, identifier
 from nodeguard.model.check import ClearSign, EvidenceKind
 from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.target import TargetKind
 
-Identifier = Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*\Z", max_length=63)]
+Identifier = Annotated[str, identifier("gpu-lost", "site-fan-speed")]
 Sentence = Annotated[str, Meta(min_length=1, max_length=500)]
 Paragraph = Annotated[str, Meta(min_length=1, max_length=4000)]
 Name = Annotated[str, Meta(min_length=1, max_length=100)]

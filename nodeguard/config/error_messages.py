@@ -55,7 +55,8 @@ def explain_validation_error(
         )
     value = _value_text(data, path, hidden)
     if examples := _examples(schema, path):
-        return path, misfit(value, examples), f"write it like {' or '.join(examples)}"
+        allowed_text = "".join(f" ({description})" for description in _descriptions(schema, path))
+        return path, misfit(value, examples), f"write it like {' or '.join(examples)}{allowed_text}"
     if match := _EXPECTED.match(text):
         types = re.sub(
             r"`(.*?)`",
@@ -131,12 +132,19 @@ def _suggestion(name: str, allowed: Collection[str]) -> str:
 
 def _examples(schema: Any, path: FieldPath) -> list[str]:
     """Return the examples that the schema's metadata has for a path."""
+    return [str(example) for extra in _metadata(schema, path) for example in extra.get("examples", ())]
+
+
+def _descriptions(schema: Any, path: FieldPath) -> list[str]:
+    """Return in words what the schema's metadata allows at a path."""
+    return [extra["description"] for extra in _metadata(schema, path) if "description" in extra]
+
+
+def _metadata(schema: Any, path: FieldPath) -> list[dict[str, Any]]:
     from msgspec import inspect  # noqa: PLC0415 - needed only for an invalid file
 
-    extras = [
-        node.extra_json_schema or {} for node in _nodes_at(schema, path) if isinstance(node, inspect.Metadata)
-    ]
-    return [str(example) for extra in extras for example in extra.get("examples", ())]
+    nodes = _nodes_at(schema, path)
+    return [node.extra_json_schema or {} for node in nodes if isinstance(node, inspect.Metadata)]
 
 
 def _nodes_at(schema: Any, path: FieldPath) -> list[Any]:

@@ -37,6 +37,17 @@ Share = Annotated[float, _amount("share", _SHARE, "5%", "2.5%")]
 StaleShare = Annotated[float, _amount("stale share", _SHARE, "5%", "2.5%")]
 ReservedShare = Annotated[float, _amount("reserved share", _SHARE, "5%", "2.5%")]
 
+
+def identifier(*examples: str) -> Meta:
+    """Return the metadata of a name of a check, a fault class or a pool. A Kubernetes label can have it."""
+    return Meta(
+        pattern=rf"^[a-z0-9]+(-[a-z0-9]+)*{END}",
+        max_length=63,
+        description="lower-case letters and digits, with single hyphens between them, at most 63 characters",
+        examples=[*examples],
+    )
+
+
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 CheckPattern = Annotated[
     str, Meta(pattern=rf"^[a-z0-9*?!\[\]-]+{END}", max_length=100, examples=["gpu-*", "gpu-lost"])

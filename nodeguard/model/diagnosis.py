@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from nodeguard.model.amounts import CheckPatterns, Count, Duration, Share, Window
+from nodeguard.model.amounts import CheckPatterns, Count, Duration, Share, Window, identifier
 from nodeguard.model.finding import Action
 
 # Topologies of versions. A degraded domain of theirs is never marked; the findings of its nodes are withheld.
@@ -64,7 +64,7 @@ class FaultClass(Struct, frozen=True, forbid_unknown_fields=True):
     class of a site has none.
     """
 
-    name: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*\Z", max_length=63)]
+    name: Annotated[str, identifier("link-down", "site-fans")]
     checks: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
     topologies: Annotated[tuple[VoteTopology, ...], Meta(min_length=1, max_length=11)]
     windows: Annotated[tuple[Window, ...], Meta(min_length=1, max_length=5)]

@@ -19,13 +19,12 @@ from nodeguard.model.amounts import (
     ReservedShare,
     Share,
     StaleShare,
+    identifier,
 )
 from nodeguard.model.diagnosis import DiagnosisPolicy, FaultClass
 from nodeguard.model.mark import MARK_KINDS, Mark
 
-Name = Annotated[
-    str, Meta(pattern=rf"^[a-z0-9]+(-[a-z0-9]+)*{END}", max_length=63, examples=["training", "pool-1"])
-]
+Name = Annotated[str, identifier("training", "pool-1")]
 Labels = Annotated[dict[str, str], Meta(max_length=20)]
 NodePattern = Annotated[
     str, Meta(pattern=rf"^[a-z0-9*?!\[\].-]+{END}", max_length=253, examples=["gpu-7", "rack-12-*"])

@@ -213,7 +213,9 @@ def test_an_id_stands_once_in_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["One", "one_two", "one--two", "-one", '"one\\n"', "''", "x" * 64])
 def test_an_id_is_a_word(name: str, tmp_path: Path) -> None:
-    assert ": id: " in refused(tmp_path, one(name))
+    message = refused(tmp_path, one(name))
+    assert ": id: " in message
+    assert "write it like gpu-lost or site-fan-speed (lower-case letters and digits, with single" in message
 
 
 def test_a_family_is_named_somewhere(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ INVALID = {
     "budget: {perCheck: {new: 0}}\n": "new: 0 does not fit: write a whole number >= 1",
     "pools: [{name: a, labels: {x: y}}, {name: a}]\n": "name: 'a' is on line 1 already: keep one of them",
     "pools: [{name: a, labels: {x: y}}, {name: b, labels: {x: y, z: z}}]\n": "name: 'b' has no nodes: 'a', an earlier pool, matches them all: move it before that pool, or remove it",
-    "pools: [{name: A b}]\n": "name: 'A b' does not fit: write it like training or pool-1",
+    "pools: [{name: A b}]\n": "name: 'A b' does not fit: write it like training or pool-1 (lower-case letters and digits, with single hyphens between them, at most 63 characters)",
     "pools: [{name: a, labels: {gpu: true}}]\n": "gpu: true is not text: put it in quotes, as labels are text",
     "pools: [{name: a, labels: {gpu: [1]}}]\n": "gpu: is not a label value: write one value as text",
     "pools: [{name: a, labels: {-gpu: a}}]\n": "-gpu: '-gpu' is not a valid label key: write it like rack or topology.kubernetes.io/zone",
