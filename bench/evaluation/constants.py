@@ -123,7 +123,6 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     ),
     "chosen_candidates": ("_CLEARLY_LIKELIER",),
     "likelihood": ("DOMAIN_FAILS", "WRONG_LABEL"),
-    "degraded_domains": ("_MOST",),
     "diagnosis": ("_LATER", "_PART"),
     "job_starts": ("_BEFORE", "_AFTER", "_TOLERANCE", "_SPREAD", "_OTHERS", "_READ_WITHIN"),
     "node_evidence": ("_TOGETHER",),
@@ -153,7 +152,7 @@ LIMITS = frozenset(
 )
 """Units, and limits of memory and of precision, which decide nothing."""
 
-_SHARES = {"_IN_TURN_CHANCE", "_SMALL_PART", "_MIN_VOTER_SHARE", "MAX_FLEET_SHARE", "_MIN_OVERLAP", "_MOST"}
+_SHARES = {"_IN_TURN_CHANCE", "_SMALL_PART", "_MIN_VOTER_SHARE", "MAX_FLEET_SHARE", "_MIN_OVERLAP"}
 
 
 def constants() -> Iterator[str]:

@@ -9,7 +9,6 @@ import pytest
 from nodeguard.fleet.diagnosis import (
     candidates,
     chosen_candidates,
-    degraded_domains,
     job_starts,
     likelihood,
     results,
@@ -173,7 +172,6 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"a recovery begins | {format_duration(results._RECOVERING_AFTER)}",
         f"before the first vote | {format_duration(results.BEFORE_FIRST_VOTE)}",
         f"a stopped agent | {format_duration(stopped_agents._RECENT)}",
-        f"a new path | {degraded_domains._MOST:.0%}",
         f"no agent | {format_duration(results.NO_AGENT)}",
     ):
         assert any(line.startswith(f"| {row} |") for line in PAGE.splitlines()), row

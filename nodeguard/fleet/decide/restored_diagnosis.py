@@ -83,18 +83,14 @@ class RestoredDiagnosis:
         """
         domain, nodes = degraded.domain, self._votes.evidence.members.nodes(degraded.domain)
         replaced = tuple(dict.fromkeys(mark.domain for _, mark in marks if _is_replaced(mark, degraded)))
-        left = tuple(
-            uid
-            for uid, mark in marks
-            if uid not in nodes and (mark.domain == domain or _is_renamed(mark, degraded))
-        )
+        moved = tuple(uid for uid, mark in marks if uid not in nodes and mark.domain == domain)
         stopped = (symptom.target for symptom in incident.symptoms if symptom.check == STALE_CHECK)
         self._votes.evidence.stopped.record_earlier(stopped)
         self._domains.add(domain)
         self._marked_domains.update(replaced)
         if incident.state in GRANTED_STATES:
             self._marked_domains.add(domain)
-        return replace(degraded, replaced=replaced, left=left, moved=left)
+        return replace(degraded, replaced=replaced, moved=moved)
 
     def take_marked_domains(self) -> Set[str]:
         """Return the restored domains with marks that an incident supports, once."""
@@ -163,22 +159,13 @@ def _has_recovered(incident: Incident) -> bool:
 
 
 def _is_replaced(mark: DegradedMark, degraded: DegradedDomain) -> bool:
-    """Return whether a mark is of a domain that a degraded domain replaced: a part of it, a parent that
-    recovered except for it, or the same domain with an earlier path.
+    """Return whether a mark is of a domain that a degraded domain replaced: a part of it, or a parent that
+    recovered except for it.
     """
     is_related = mark.domain != degraded.domain and (
-        _is_above_or_below(mark.domain, degraded.domain) or mark.name == degraded.name
+        is_within(mark.domain, degraded.domain) or is_within(degraded.domain, mark.domain)
     )
     return is_related and not set(mark.fault_classes).isdisjoint(degraded.fault_classes)
-
-
-def _is_renamed(mark: DegradedMark, degraded: DegradedDomain) -> bool:
-    """Return whether a mark is of a degraded domain with an earlier path."""
-    return mark.name == degraded.name and not _is_above_or_below(mark.domain, degraded.domain)
-
-
-def _is_above_or_below(domain: str, other: str) -> bool:
-    return is_within(domain, other) or is_within(other, domain)
 
 
 def degraded_marks(marks: Mapping[str, NodeMarks]) -> Iterator[tuple[str, DegradedMark]]:

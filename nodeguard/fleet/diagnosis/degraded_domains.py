@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
@@ -19,9 +18,6 @@ from nodeguard.fleet.diagnosis.results import (
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import is_within
-
-# The share of the nodes of a domain that counts as most of them.
-_MOST = 0.75
 
 
 class DegradedDomains:
@@ -66,15 +62,13 @@ class DegradedDomains:
         return replace(degraded, fault_classes=present or tuple(of_topology))
 
     def follow_moves(self, moves: Mapping[str, Collection[str]], now: float) -> None:
-        """Update the degraded domains for nodes with other domains, also those that may not vote, and rename
-        the domains that most nodes have left. moves: the earlier domains, by uid.
+        """Update the degraded domains for nodes with other domains, also those that may not vote. moves: the
+        earlier domains, by uid.
         """
         for domain, degraded in list(self.degraded.items()):
             followed = self._with_moves(degraded, moves) if moves else degraded
             moved = self._recovery.faulty_moved_nodes(followed, now) if followed.moved else ()
             self.degraded[domain] = replace(followed, moved=moved)
-            if followed.left and moves:
-                self._rename(self.degraded[domain])
 
     def _with_moves(self, degraded: DegradedDomain, moves: Mapping[str, Collection[str]]) -> DegradedDomain:
         """Return a degraded domain after nodes moved. One that left it is a node of it while it shows the
@@ -90,44 +84,8 @@ class DegradedDomains:
             degraded,
             voters=tuple(sorted(voters)),
             size=self._size(degraded.domain, voters),
-            left=tuple(sorted({*degraded.left, *left} - here - gone)),
             moved=tuple(sorted({*degraded.moved, *left} - here - gone)),
         )
-
-    def _rename(self, degraded: DegradedDomain) -> None:
-        """Rename a degraded domain that most nodes have left. Its new path is the lowest domain that most of
-        them have. Most nodes there must be from this domain, and half of its faulty nodes must be there: if
-        operators move the healthy nodes away, the fault stays where it was.
-        """
-        domain, left = degraded.domain, frozenset(degraded.left)
-        if len(left) < _MOST * len(left | self._evidence.members.nodes(domain)):
-            return
-        counts = Counter(
-            path
-            for uid in left
-            for path in self._evidence.members.paths(uid)
-            if path.partition("/")[0] == degraded.topology
-            and path not in self.degraded
-            and not is_within(domain, path)
-        )
-        path = max(
-            (path for path, count in counts.items() if count >= _MOST * len(left)), key=len, default=""
-        )
-        nodes, faulty = self._evidence.members.nodes(path), {*degraded.moved, *degraded.voters}
-        if not path or len(nodes & left) < _MOST * len(nodes) or len(nodes & faulty) * 2 < len(faulty):
-            return
-        del self.degraded[domain]
-        # Nodes that have kept the earlier path are of the domain, too.
-        self.degraded[path] = replace(
-            degraded,
-            domain=path,
-            voters=tuple(sorted(faulty & nodes)),
-            size=len(nodes),
-            replaced=(domain, *degraded.replaced),
-            left=tuple(sorted((left | self._evidence.members.nodes(domain)) - nodes)),
-            moved=tuple(sorted(faulty - nodes)),
-        )
-        self._recovery.rename(domain, path)
 
     def explained(self, fault_class: str, except_in: str = "") -> set[str]:
         """Return the nodes of the domains that are degraded for a fault class, except in a domain. Those that
@@ -243,7 +201,6 @@ class DegradedDomains:
         fault_classes = [fault_class for part in parts for fault_class in part.fault_classes]
         replaced = [domain for part in parts for domain in (part.domain, *part.replaced)]
         nodes = self._evidence.members.nodes(candidate.domain)
-        left = dict.fromkeys(uid for part in parts for uid in part.left if uid not in nodes)
         moved = {uid for part in parts for uid in part.moved}
         voters = tuple(
             sorted(candidate.voters.keys() | {uid for part in parts for uid in part.voters} | (moved & nodes))
@@ -262,7 +219,6 @@ class DegradedDomains:
                 elsewhere=len(others - members.nodes(candidate.domain)),
                 times=self._recurrence.times(candidate.domain, now) + 1,
                 replaced=tuple(dict.fromkeys(replaced)),
-                left=tuple(left),
                 moved=tuple(sorted(moved - nodes)),
             )
         )

@@ -32,10 +32,6 @@ class DomainRecovery:
         self._evidence = evidence
         self._last_shown: dict[str, dict[str, float]] = {}  # by domain and uid
 
-    def rename(self, domain: str, path: str) -> None:
-        """Record that a degraded domain has another path."""
-        self._last_shown[path] = self._last_shown.pop(domain, {})
-
     def forget(self, domain: str) -> None:
         """Forget a domain that is not degraded any more."""
         self._last_shown.pop(domain, None)

@@ -41,8 +41,8 @@ class DegradedDomain(Struct, frozen=True):
     elsewhere: number of their nodes with the same fault. times: number of recent diagnoses. restored: whether
     only marks or incidents report it, from before the start. recovering_since: since when too few nodes show
     the fault; None while enough do, and in the first minutes. replaced: degraded domains that it replaced:
-    its parts, a wider one that recovered except for this part, or its earlier path. left: uids of nodes that
-    got other labels since; moved: those of them that still show the fault.
+    its parts, or a wider one that recovered except for this part. moved: uids of nodes that got other labels
+    since, and still show the fault.
     """
 
     name: str
@@ -59,7 +59,6 @@ class DegradedDomain(Struct, frozen=True):
     restored: bool = False
     recovering_since: float | None = None
     replaced: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
 
     @property
