@@ -116,35 +116,23 @@ class DegradedDomains:
         still show it stay degraded. A restored one waits for the first reports of all agents: until then, its
         nodes show nothing. Returns the cleared domains.
         """
-        recovered, parts = list[DegradedDomain](), list[DegradedDomain]()
+        recovered, parts = list[DegradedDomain](), list[tuple[Candidate, DegradedDomain]]()
         for domain, degraded in list(self.degraded.items()):
             waited = clearing_time(self._votes.rule, degraded.times)
             last_shown = self._recovery.last_shown(degraded, now)
             if degraded.restored and now - self._votes.began < ALL_REPORTED:
                 continue
             if now - degraded.since >= waited and last_shown <= now - waited:
-                parts += self._recovery.faulty_parts(degraded, now)
+                parts += [(part, degraded) for part in self._recovery.faulty_parts(degraded, now)]
                 self.end(degraded, now)
                 recovered.append(degraded)
             elif (
                 since := recovering_since(max(degraded.since, last_shown), now)
             ) != degraded.recovering_since:
                 self.degraded[domain] = replace(degraded, recovering_since=since)
-        for part in parts:
-            self._add_part(part, now)
+        for part, whole in parts:
+            self._diagnose(part, now, whole)
         return recovered
-
-    def _add_part(self, part: DegradedDomain, now: float) -> None:
-        """Add a part of a domain that recovered except for it. It may be degraded for another fault class."""
-        own = self.degraded.get(part.domain)
-        if own is None:
-            name = self._name(part.domain, part.fault_classes[0])
-            times = self._recurrence.times(part.domain, now) + 1
-            self.open(replace(part, name=name, times=times))
-            return
-        replaced = tuple(dict.fromkeys([*own.replaced, *part.replaced]))
-        own = replace(own, recovering_since=None, replaced=replaced)
-        self._extend(own, part.fault_classes, part.voters, part.began)
 
     def covering(self, candidate: Candidate) -> DegradedDomain | None:
         """Return the degraded domain that covers a candidate already: itself, or a parent of it."""
@@ -183,46 +171,50 @@ class DegradedDomains:
             for other in degraded.fault_classes
         )
 
-    def _diagnose(self, candidate: Candidate, now: float) -> None:
-        """Record that a domain is degraded from now on; its parts are not any more."""
+    def _diagnose(self, candidate: Candidate, now: float, whole: DegradedDomain | None = None) -> None:
+        """Record that a domain is degraded from now on; its parts are not any more. whole: the parent that
+        recovered except for it. It may be degraded already, for another fault class.
+        """
+        domain = candidate.domain
         parts = [
             part
             for part in self.degraded.values()
-            if is_within(part.domain, candidate.domain) and self.are_alike(candidate.fault_class, part)
+            if part.domain == domain
+            or (is_within(part.domain, domain) and self.are_alike(candidate.fault_class, part))
         ]
         for part in parts:
             del self.degraded[part.domain]
             self._recovery.forget(part.domain)
         votes, members = self._votes.votes_by_class[candidate.fault_class], self._votes.members
-        siblings = members.siblings(candidate.domain)
+        # The votes in the siblings ended with the whole.
+        siblings = members.siblings(domain) if whole is None else ()
         others = set[str]().union(*(votes.voters(sibling, now, candidate.window) for sibling in siblings))
         began = min([*candidate.voters.values(), *(part.began for part in parts)])
         first = min(parts, key=lambda part: part.since, default=None)
-        fault_classes = [fault_class for part in parts for fault_class in part.fault_classes]
-        replaced = [domain for part in parts for domain in (part.domain, *part.replaced)]
-        nodes = self._evidence.members.nodes(candidate.domain)
+        merged = parts if whole is None else [*parts, whole]
+        fault_classes = [fault_class for part in merged for fault_class in part.fault_classes]
+        replaced = [path for part in merged for path in (part.domain, *part.replaced) if path != domain]
+        nodes = self._evidence.members.nodes(domain)
         moved = {uid for part in parts for uid in part.moved}
-        voters = tuple(
-            sorted(candidate.voters.keys() | {uid for part in parts for uid in part.voters} | (moved & nodes))
-        )
+        voters = candidate.voters.keys() | {uid for part in parts for uid in part.voters} | (moved & nodes)
         self.open(
             DegradedDomain(
-                name=self._name(first.name if first else candidate.domain, candidate.fault_class),
-                domain=candidate.domain,
+                name=self._name(first.name if first else domain, candidate.fault_class),
+                domain=domain,
                 fault_classes=tuple(dict.fromkeys([candidate.fault_class, *fault_classes])),
                 since=first.since if first else now,
                 began=began,
                 within=max(candidate.voters.values()) - began,
-                voters=voters,
-                size=self._size(candidate.domain, voters),
+                voters=tuple(sorted(voters)),
+                size=self._size(domain, voters),
                 siblings=len(siblings),
-                elsewhere=len(others - members.nodes(candidate.domain)),
-                times=self._recurrence.times(candidate.domain, now) + 1,
+                elsewhere=len(others - members.nodes(domain)),
+                times=self._recurrence.times(domain, now) + 1,
                 replaced=tuple(dict.fromkeys(replaced)),
                 moved=tuple(sorted(moved - nodes)),
             )
         )
-        votes.set_explained(members.nodes(candidate.domain))
+        votes.set_explained(members.nodes(domain))
 
     def _size(self, domain: str, voters: Iterable[str]) -> int:
         """Return the number of nodes in the evidence: those that may vote, and those that voted before."""

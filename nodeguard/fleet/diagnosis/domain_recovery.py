@@ -6,12 +6,13 @@ Pure. Times are seconds of a clock that never jumps.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from math import inf
 
 from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
 from nodeguard.fleet.diagnosis.results import (
     BEFORE_FIRST_VOTE,
+    Candidate,
     DegradedDomain,
     fewest_children,
     fewest_nodes,
@@ -75,9 +76,9 @@ class DomainRecovery:
         shown = self._evidence.shown_faults(degraded.moved, degraded, self._votes, now)
         return tuple(uid for uid in degraded.moved if uid in shown and shown[uid].last >= now)
 
-    def faulty_parts(self, degraded: DegradedDomain, now: float) -> Iterator[DegradedDomain]:
-        """Yield the parts of a parent domain that still show a fault of it: their nodes would not vote again.
-        Older faults of single nodes are not the domain's.
+    def faulty_parts(self, degraded: DegradedDomain, now: float) -> Iterator[Candidate]:
+        """Yield the parts of a parent domain that still show a fault of it, with the onsets of their nodes,
+        which would not vote again. Older faults of single nodes are not the domain's.
         """
         if not self._evidence.members.children(degraded.domain):
             return
@@ -90,7 +91,9 @@ class DomainRecovery:
         }
         shares = (self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes)
         for part in self._parts(degraded.domain, onsets.keys(), min(shares, default=inf)):
-            yield self._part(part, degraded, onsets, now)
+            members = self._evidence.members.nodes(part)
+            voters = {uid: at for uid, at in onsets.items() if uid in members}
+            yield Candidate(degraded.fault_classes[0], part, inf, voters, len(members))
 
     def _parts(self, domain: str, faulty: Set[str], share: float) -> list[str]:
         """Return the lowest domains below a domain in which enough nodes are faulty. If these are most of the
@@ -110,25 +113,3 @@ class DomainRecovery:
             is_whole = grandchildren and len(grandchildren & set(below)) >= most_children(len(grandchildren))
             parts += [child] if is_whole else below
         return parts
-
-    def _part(
-        self, part: str, whole: DegradedDomain, faulty: Mapping[str, float], now: float
-    ) -> DegradedDomain:
-        """Return a part of a domain as a degraded domain. faulty: onsets in `whole`, by uid."""
-        nodes = self._evidence.members.nodes(part)
-        onsets = {uid: at for uid, at in faulty.items() if uid in nodes}
-        siblings = self._evidence.members.siblings(part)
-        elsewhere = set[str]().union(*map(self._evidence.members.nodes, siblings)) & faulty.keys()
-        return DegradedDomain(
-            name=part,
-            domain=part,
-            fault_classes=whole.fault_classes,
-            since=now,
-            began=min(whole.began, *onsets.values()),
-            voters=tuple(sorted(onsets)),
-            size=len(nodes),
-            within=max(onsets.values()) - min(onsets.values()),
-            siblings=len(siblings),
-            elsewhere=len(elsewhere),
-            replaced=(whole.domain, *whole.replaced),
-        )
