@@ -17,7 +17,7 @@ from nodeguard.model.node import Node
 from nodeguard.wire.report import Inventory
 from tests.aggregator.api.service import running_api
 from tests.cli.fleet_commands import ACTIONS, name, printed, refused
-from tests.fleet.leaves import FIRST, fails, wait
+from tests.fleet.leaves import FIRST, fails, wait, well
 from tests.fleet.leaves import fleet as leaves
 from tests.fleet.scene import Fleet
 
@@ -120,7 +120,7 @@ def test_gpus_and_ports_are_listed_and_found_by_their_names(capsys: pytest.Captu
         ["--health", "fatal"],
     ):
         assert printed(capsys, "get", "gpus", *words, "-o", "name") == "gpu/node-1/0000:3b:00\n"
-    assert printed(capsys, "get", "gpu", "GPU-2", "-o", "name") == ""
+    assert printed(capsys, "get", "gpu", "GPU-2*", "-o", "name") == ""
     assert printed(capsys, "get", "ports") == "no ports\n"
     [gpu] = json.loads(printed(capsys, "get", "gpus", "-o", "json"))["components"]
     assert (gpu["node"], gpu["id"], gpu["in_inventory"]) == ("node-1", "GPU-1", False)
@@ -262,6 +262,13 @@ def test_watch_refreshes_until_it_is_interrupted(
         (["get", "incidents", "--node", "node-99"], "node 'node-99' not found: did you mean node-9"),
         (["get", "incidents", "--state", "witheld"], "state 'witheld' is unknown: did you mean withheld? Or "),
         (["get", "nodes", "--sort-by", "helth"], "field 'helth' is unknown: did you mean health? Or "),
+        (["get", "nodes", "node-99"], "node 'node-99' not found: did you mean node-9"),
+        (["get", "gpus", "GPU-9", "-o", "json"], "gpu 'GPU-9' not found: did you mean GPU-1? Or see nodeguard get gpus"),
+        (["get", "ports", "x"], "port 'x' not found: see nodeguard get ports"),
+        (["get", "incidents", "x"], "incident 'x' not found: see nodeguard get incidents --all"),
+        (["get", "domains", "x/y"], "domain 'x/y' not found: see nodeguard get domains --all"),
+        (["get", "checks", "gpu-lots"], "check 'gpu-lots' not found: did you mean gpu-lost"),
+        (["get", "budgets", "x"], "budget 'x' not found: see nodeguard get budgets"),
         (["incidents", "clear", "x"], "incident 'x' not found: see nodeguard get incidents --all"),
         (["incidents", "ack", "x"], "'ack' is invalid: "),
         (["pause", "--reason", "x" * 600], "both sides must be of one version"),
@@ -277,6 +284,21 @@ def test_an_invalid_request_exits_with_3(
         assert exit_call.code == 3
     assert error in capsys.readouterr().err
     assert ACTIONS.calls == []
+
+
+def test_names_that_exist_are_listed_before_the_error_for_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["get", "nodes", "node-1", "node-98", "node-99", "other-*", "-o", "name"]
+    assert main(words) == 3
+    output = capsys.readouterr()
+    assert output.out == "node/node-1\n"
+    assert [line.partition(":")[0] for line in output.err.splitlines()] == [
+        "nodeguard get",
+        "nodeguard get",
+    ]
+    assert printed(capsys, "get", "nodes", "other-*") == "no nodes\n"
+    assert printed(capsys, "get", "nodes", "node-2", "--unhealthy") == "no nodes\n"
 
 
 def test_without_an_aggregator_the_error_has_the_remedy(
@@ -346,6 +368,21 @@ def leaf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     wait(fleet, 20.0)
     with running_api(tmp_path_factory.mktemp("leaf"), fleet, ACTIONS) as address:
         yield address
+
+
+def test_a_resolved_incident_is_listed_by_its_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fleet = leaves()
+    fails(fleet)
+    wait(fleet, 20.0)
+    well(fleet)
+    wait(fleet, 3600.0)
+    with running_api(tmp_path, fleet, ACTIONS) as address:
+        assert printed(capsys, "get", "incidents", "--socket", address, "-o", "name") == ""
+        listed = printed(capsys, "get", "incidents", "--all", "--socket", address, "-o", "name")
+        resolved = listed.strip().removeprefix("incident/")
+        assert printed(capsys, "get", "incidents", resolved, "--socket", address, "-o", "name") == listed
 
 
 def test_a_domain_is_described_and_listed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatch
@@ -26,7 +27,7 @@ from nodeguard.cli.render.resources import (
     resource_lines,
 )
 from nodeguard.cli.render.terminal import StyledLine, format_lines, terminal_width, view_lines
-from nodeguard.cli.streams import as_document, is_document, is_terminal
+from nodeguard.cli.streams import as_document, is_document, is_terminal, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, did_you_mean
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.component import ComponentList, ComponentView
@@ -42,6 +43,10 @@ from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 
 _STATES = tuple(state.slug for state in IncidentState)
+# What makes a name a pattern.
+_PATTERN = re.compile(r"[*?\[]")
+# Names among which a similar one is searched for: more of them take seconds.
+_MAX_SIMILAR = 10_000
 _HEALTHS = (*(health.value for health in Health), "unknown")
 
 
@@ -72,13 +77,45 @@ _VALUES = "on the node, nodeguard status --agent --values shows"
 
 
 def run(options: Namespace) -> int:
-    """Run the command; returns its exit code. Raises UsageError."""
-    print_or_watch(partial(_render, _RESOURCES[options.resource], options), options)
+    """Run the command; returns its exit code. Raises UsageError, and NotFoundError for names that do not
+    exist, after the output of the others.
+    """
+    resource = _RESOURCES[options.resource]
+    listed = resource.fetch(options)
+    errors = list(_not_found(resource.table, options, listed))
+    if errors and len(errors) == len(options.names):
+        raise NotFoundError("\n".join((*errors, *listed.notes)))
+    if options.watch:
+        print_or_watch(lambda: _render(resource, options, resource.fetch(options)), options)
+    print_output(_render(resource, options, listed))
+    if errors:
+        raise NotFoundError("\n".join(errors))
     return OK
 
 
-def _render(resource: _Resource, options: Namespace) -> str:
-    listed = resource.fetch(options)
+def _not_found(table: ResourceTable, options: Namespace, listed: _List) -> Iterator[str]:
+    """Yield the error of each name that does not exist. Patterns match any number of names.
+
+    A response that is cut or restricted by a filter of the aggregator does not show it.
+    """
+    names = _exact_names(options)
+    if not names or listed.omitted or any(getattr(options, name, None) for name in ("selector", "state")):
+        return
+    all_items = getattr(listed.response, table.field, listed.response)
+    existing = {name for item in all_items for name in (table.name(item), *table.other_names(item))}
+    kind = options.resource
+    every = " --all" if kind in {"incidents", "domains"} else ""
+    for name in names:
+        if name not in existing:
+            hint = did_you_mean(name, existing) if len(existing) <= _MAX_SIMILAR else ""
+            yield f"{table.kind} '{name}' not found: {hint}see nodeguard get {kind}{every}"
+
+
+def _exact_names(options: Namespace) -> list[str]:
+    return [name for name in options.names if not _PATTERN.search(name)]
+
+
+def _render(resource: _Resource, options: Namespace, listed: _List) -> str:
     table = resource.table
     items = [
         item
@@ -195,7 +232,7 @@ def _domains(options: Namespace) -> _List:
 
 def _incidents(options: Namespace) -> _List:
     client = options.connect(options)
-    states = options.state or (["all"] if options.all else [])
+    states = options.state or (["all"] if options.all or _exact_names(options) else [])
     query = [f"state={state}" for state in states]
     query += [f"node={quote_name(options.node)}"] if options.node else []
     try:
