@@ -101,6 +101,7 @@ def add_site_checks(
         list_site_files,
         read_check_file,
         require_classes_of_checks,
+        require_signals_of_targets,
         require_unique_ids,
     )
     from nodeguard.catalog.fault_classes import combine_fault_classes  # noqa: PLC0415
@@ -112,6 +113,7 @@ def add_site_checks(
         files += of_folder
     checks, disabled = combine_check_files(files)
     require_classes_of_checks(files, checks)
+    require_signals_of_targets(files, catalogue.checks)
     added = [fault_class for file in files for fault_class in file.fault_classes]
     return replace(
         catalogue,

@@ -6,6 +6,7 @@ A site's folder may be empty: Kubernetes mounts a missing optional ConfigMap as 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -211,6 +212,33 @@ def require_classes_of_checks(files: Iterable[CheckFile], checks: Iterable[Check
     for file in files:
         if file.document is not None:
             require_matching_checks(file.document, ("fault_classes",), file.fault_classes, names)
+
+
+def require_signals_of_targets(files: Iterable[CheckFile], builtin: Iterable[Check]) -> None:
+    """Raise ConfigError where a check of a file compares a signal that none of its targets has.
+
+    Signals of one component, such as `port`, are read of the targets of the built-in checks that read any of
+    them. Events are left out: the derivation may move one from the target of its source to another.
+    """
+    targets: dict[str, set[str]] = defaultdict(set)
+    for check in builtin:
+        for leaf in check.leaves():
+            name = leaf.event if isinstance(leaf, EventOccurred) else leaf.signal
+            targets[name.partition(".")[0]].update(check.targets)
+    for file in files:
+        for check in file.checks if file.document is not None else ():
+            for leaf in check.leaves():
+                if isinstance(leaf, EventOccurred):
+                    continue
+                kinds = targets[leaf.signal.partition(".")[0]]
+                if kinds and kinds.isdisjoint(check.targets):
+                    raise _other_target(file, check, leaf.signal, kinds)
+
+
+def _other_target(file: CheckFile, check: Check, signal: str, kinds: Iterable[str]) -> ConfigError:
+    problem = f"{signal} is never read of {' or '.join(check.targets)}, so that '{check.id}' never fires"
+    remedy = f"use another signal, or write {' or '.join(sorted(kinds))}"
+    return ConfigError(file.file, file.lines[check.id], "target", problem, remedy)
 
 
 def _unknown_check(file: CheckFile, line: int, field: str, name: str) -> ConfigError:

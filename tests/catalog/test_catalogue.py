@@ -269,6 +269,29 @@ def test_a_folder_without_check_files_adds_nothing(
     assert add_site_checks(base, [tmp_path], SIGNALS) == base
 
 
+def test_a_check_with_a_signal_that_its_target_never_has_is_refused(tmp_path: Path) -> None:
+    catalogue = load_builtin(all_signals)
+    registry = all_signals(catalogue.patterns)
+    when = "{all: [{signal: gpu.temperature, above: 90}, {signal: port.link_downed, above: 5}]}"
+    folder = site(tmp_path, "s.yaml", one("a", when=when, message="hot"))
+    with pytest.raises(ConfigError) as caught:
+        add_site_checks(catalogue, [folder], registry)
+    assert str(caught.value) == (
+        f"{tmp_path}/s.yaml:3: target: port.link_downed is never read of gpu, so that 'a' never fires: "
+        "use another signal, or write node or port"
+    )
+    site(tmp_path, "s.yaml", one("a", when=when, message="hot", target="[gpu, port]"))
+    assert "a" in ids(add_site_checks(catalogue, [folder], registry))
+
+
+def test_the_built_in_checks_are_valid_checks_of_a_site(tmp_path: Path) -> None:
+    catalogue = load_builtin(all_signals)
+    for path in CHECKS.glob("*.yaml"):
+        shutil.copy(path, tmp_path)
+    checks = add_site_checks(catalogue, [tmp_path], all_signals(catalogue.patterns)).checks
+    assert [check.id for check in checks] == [check.id for check in catalogue.checks]
+
+
 def test_a_folder_that_does_not_exist_is_refused(base: Catalogue, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         add_site_checks(base, [tmp_path / "missing"], SIGNALS)
