@@ -59,8 +59,8 @@ def test_a_storm_in_short(storm: Fleet) -> None:
     view = fleet_status(storm.planner, LEADER, storm.now)
     assert look(status_view(view)) == page("""
     FATAL  7500 nodes: 417 fatal, 1 suspect.
-      in service  410 nodes take work though faulty: a budget has reached its limit
-                  (409), the node is on hold (1)
+      in service  410 faulty nodes: a budget has reached its limit (409), the node
+                  is on hold (1)
       agents      7500 of 7500 reporting
       nodes       7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
       marked      quarantine 7 nodes; suspect 1 node
@@ -169,7 +169,7 @@ def test_obstacles_come_first() -> None:
     FATAL  4 nodes: 1 fatal, 2 unknown.
     OBSERVE MODE - no new mark is set. 1 node would be quarantined: 1 withheld (too
     many agents do not report: see nodeguard status).
-      in service  1 node takes work though faulty: the check is not enforced
+      in service  1 faulty node: the check is not enforced
       paused      no new mark is set: paused by alice: a bad driver
       frozen      no new mark is set, for 15 s: 2 of 4 agents do not report, and no
                   failure domain explains them: probably this aggregator is cut off,
@@ -236,7 +236,7 @@ def test_a_marked_node(storm: Fleet) -> None:
       waiting for gpu-ecc to pass on GPU 0000:3c:00 with fresh data
       incident    node-2-gpu-0000-3c-00-356027bb
 
-      charged     to the budget of check gpu-ecc, 12 min 50 s ago
+      counts      against the limit of check gpu-ecc; set 12 min 50 s ago
       budgets     fleet 8 of 375, default pool 5 of 375, rack/r0 2 of 2, check
                   gpu-ecc 1 of 15
     """)

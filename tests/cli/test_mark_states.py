@@ -29,7 +29,7 @@ def test_observe_mode_comes_first_with_the_budget() -> None:
     assert look(status_view(fleet_status(fleet.planner, LEADER, fleet.now)), 120) == page("""
     FATAL  3 nodes: 3 fatal.
     OBSERVE MODE - no new mark is set. 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget: 1 node).
-      in service  3 nodes take work though faulty: the check is not enforced
+      in service  3 faulty nodes: the check is not enforced
       agents      3 of 3 reporting
       nodes       0 ok, 3 fatal
       marked      nothing

@@ -43,7 +43,7 @@ def test_a_gpu_in_its_soak_period_on_a_partially_read_node() -> None:
                   2023-11-14 22:23:30 UTC, in 9 min 30 s
       incident    node-0-gpu-0000-3b-00-21acaae0
 
-      charged     to the budget of check gpu-lost, device gpu-0, 30 s ago
+      counts      against the limit of check gpu-lost, device gpu-0; set 30 s ago
       budgets     fleet 0 of 1, default pool 0 of 1, check gpu-lost 1 of 15
       not read    infiniband of port mlx5_0/1: permission denied
     """)

@@ -93,14 +93,14 @@ def test_the_reason_is_counted_in_a_few_words(policy: Policy, reason: str) -> No
     fleet.carry_out()
     faulty = 2 if policy == ONE else 3
     assert view(fleet).reasons == (ReasonCount(reason, faulty, faulty),)
-    assert faulty_text(view(fleet)) == f"{faulty} nodes take work though faulty: {reason}"
+    assert faulty_text(view(fleet)) == f"{faulty} faulty nodes: {reason}"
 
 
 def test_a_mark_that_is_not_observed_keeps_no_work_away() -> None:
     fleet = lost()
     plan = fleet.issue()
     fleet.issue()
-    assert faulty_text(view(fleet)) == "3 nodes take work though faulty: the mark is being written"
+    assert faulty_text(view(fleet)) == "3 faulty nodes: the mark is being written"
     fleet.write(plan)
     fleet.issue()
     assert view(fleet).faulty == 0
@@ -113,7 +113,7 @@ def test_a_node_with_two_faults_counts_once_by_the_worse_one() -> None:
     fleet.report(1, finding("gpu-ecc", health=Health.SUSPECT))
     fleet.after(5.0)
     fleet.carry_out()
-    text = "2 nodes take work though faulty: new marks are paused (1), the check is not enforced (1)"
+    text = "2 faulty nodes: new marks are paused (1), the check is not enforced (1)"
     assert faulty_text(view(fleet)) == text
 
 
@@ -123,7 +123,7 @@ def test_the_red_line_replaces_the_withheld_marks_of_the_headline() -> None:
     fleet.carry_out()
     assert (
         faulty_text(view(fleet))
-        == "2 nodes take work though faulty: a budget has reached its limit (1), the node is on hold (1)"
+        == "2 faulty nodes: a budget has reached its limit (1), the node is on hold (1)"
     )
     status = fleet_status(fleet.planner, LEADER, fleet.now)
     assert str(headline(status)) == "FATAL 12 nodes: 3 fatal."

@@ -160,11 +160,11 @@ def test_the_charge_of_an_injected_fault_is_named_and_forgotten() -> None:
     fleet = Fleet(2, replace(ALLOWED, soak=SoakPeriod(60.0, 600.0, 86_400.0)))
     inject(fleet, "gpu-lost")
     fleet.carry_out()
-    assert [line.strip() for line in node_text(fleet) if "charged" in line] == [
-        "charged     injected: to the budget of check gpu-lost, just now"
+    assert [line.strip() for line in node_text(fleet) if "counts" in line] == [
+        "counts      injected: against the limit of check gpu-lost; set just now"
     ]
     fleet.report(0)
     fleet.carry_out()
     fleet.after(61.0)
     fleet.carry_out()
-    assert not [line for line in node_text(fleet) if "charged" in line or "released" in line]
+    assert not [line for line in node_text(fleet) if "counts" in line or "released" in line]

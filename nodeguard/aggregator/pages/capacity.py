@@ -6,32 +6,23 @@ from collections.abc import Sequence
 
 from nodeguard.aggregator.pages.html import EMPTY, Html, element, join, link, nodes_path
 from nodeguard.fleet_api.schema.status import BudgetView, FleetStatus, WorkState
-from nodeguard.fleet_api.text.phrases import budget_name, budget_use
+from nodeguard.fleet_api.text.phrases import WORK_STATES, budget_name, budget_use
 from nodeguard.fleet_api.text.status import is_advice
 
 # The width of a bar, and that of the narrowest visible part, in its own units.
 _WIDTH, _NARROWEST = 1000.0, 6.0
-
-# In the order of the bar.
-_LABELS = {
-    WorkState.WORKING: "working",
-    WorkState.FAULTY: "faulty in service",
-    WorkState.MARKED: "marked by nodeguard",
-    WorkState.CORDONED: "cordoned by others",
-    WorkState.NOT_READY: "not ready",
-}
 
 
 def capacity_section(status: FleetStatus) -> Html:
     """Return the nodes by whether they take work, as a bar and as links to them, and the budgets as bars;
     empty for no nodes.
     """
-    counts = {state: status.capacity.nodes.get(state, 0) for state in _LABELS}
+    counts = {state: status.capacity.nodes.get(state, 0) for state in WORK_STATES}
     total = sum(counts.values())
     if not total:
         return EMPTY
-    labels = _LABELS | ({WorkState.MARKED: "advised by nodeguard"} if is_advice(status) else {})
-    shown = [state for state in _LABELS if counts[state] or state != WorkState.NOT_READY]
+    labels = WORK_STATES | ({WorkState.MARKED: "advised by nodeguard"} if is_advice(status) else {})
+    shown = [state for state in WORK_STATES if counts[state] or state != WorkState.NOT_READY]
     items = (_item(state, counts[state], labels[state]) for state in shown)
     parts = [(f"work {state}", counts[state] / total) for state in shown]
     budgets = [_budget(budget) for budget in status.budgets]

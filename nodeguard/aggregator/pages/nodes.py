@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from nodeguard.aggregator.pages.html import Html, element, join, link, node_path, query_path
 from nodeguard.aggregator.pages.page_query import ANY_MARK, NodeQuery
@@ -11,10 +12,12 @@ from nodeguard.aggregator.pages.sections import badge, pager, table
 from nodeguard.fleet_api.fleet_map import SEVERITIES, natural_order
 from nodeguard.fleet_api.schema.node import NodeSummary
 from nodeguard.fleet_api.schema.status import WorkState
-from nodeguard.fleet_api.text.phrases import count_noun, node_notes
+from nodeguard.fleet_api.text.phrases import WORK_STATES, count_noun, node_notes
 
 # Rows of a page.
 _ROWS = 50
+
+_WORK_LABELS = {state.value: label for state, label in WORK_STATES.items()}
 
 _HEADERS = ("Node", "Health", "Marks", "GPUs", "Pool", "Notes")
 
@@ -36,7 +39,7 @@ def node_list(nodes: Iterable[NodeSummary], query: NodeQuery) -> Html:
         element("h1", title),
         _choices("Health", named, query, "health", SEVERITIES, _has_health),
         _choices("Mark", named, query, "mark", _marks(named), _has_mark),
-        _choices("Work", named, query, "work", WorkState, _has_work),
+        _choices("Work", named, query, "work", WorkState, _has_work, _WORK_LABELS),
         table(_HEADERS, map(_row, selected[shown]), "list") if selected else element("p", "No node matches."),
         pager(shown, len(selected), lambda number: _path(query._replace(page=number))),
     )
@@ -66,14 +69,18 @@ def _choices(
     parameter: str,
     values: Iterable[str],
     has: Callable[[NodeSummary, str], bool],
+    labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Html:
-    """Return links to the nodes with each value of a filter, with the number of nodes of the same name."""
+    """Return links to the nodes with each value of a filter, with the number of nodes of the same name.
+
+    labels: of values, where they differ.
+    """
     current = getattr(query, parameter)
     counts = {value: sum(has(node, value) for node in nodes) for value in values}
     links = [
         link(
             _path(query._replace(**{parameter: value}, page=1)),
-            f"{count} {value}",
+            f"{count} {labels.get(value, value)}",
             aria_current="true" if value == current else False,
         )
         for value, count in counts.items()

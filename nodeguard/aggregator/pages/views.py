@@ -63,7 +63,7 @@ _NODES = 500
 
 
 # Facts of `nodeguard status` that are elsewhere: as bars, and on the page of domains. The incidents have the
-# reasons of withheld marks, below the line of the nodes that take work though faulty.
+# reasons of withheld marks, below the line of the nodes that are faulty in service.
 _ELSEWHERE = frozenset({BUDGETS, TOPOLOGIES})
 
 

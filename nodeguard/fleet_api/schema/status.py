@@ -102,8 +102,8 @@ class NodeCounts(Struct, frozen=True):
 
 
 class WorkState(StrEnum):
-    """Whether a node takes new work. `working`: it does. `faulty`: it does, and the mark of a fault of it is
-    not in effect: withheld, in dry run, or pending. `marked`: marks of nodeguard keep work away, gang work at
+    """Whether a node takes new work. `working`: it does. `faulty`: faulty in service, as the mark of a fault
+    is withheld, in dry run or pending. `marked`: marks of nodeguard keep work away, gang work at
     least; without a cluster they advise that. `cordoned`: others keep all work away. `not-ready`: it is not
     cordoned, and the scheduler does not consider it to be up.
     """
@@ -144,7 +144,7 @@ class CapacityView(Struct, frozen=True):
 
     @property
     def faulty(self) -> int:
-        """Return the number of nodes that take work though faulty."""
+        """Return the number of nodes that are faulty in service."""
         return self.nodes.get(WorkState.FAULTY, 0)
 
 

@@ -253,8 +253,8 @@ def _charge(charge: ChargeView) -> Field:
     device = f", device {charge.device}" if charge.device else ""
     prefix = PREFIX if charge.injected else ""
     if not charge.ended:
-        text = f"{prefix}to the budget of check {charge.check}{device}, {format_age(charge.age)}"
-        return Field("charged", text)
+        text = f"{prefix}against the limit of check {charge.check}{device}; set {format_age(charge.age)}"
+        return Field("counts", text)
     count = f", {charge.count} times recently" if charge.count > 1 else ""
     text = f"{charge.check} at {api_time(charge.ended)}{count}; its next soak period is longer"
     return Field("released", text)

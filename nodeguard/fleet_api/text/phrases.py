@@ -19,6 +19,7 @@ from nodeguard.fleet_api.schema.status import (
     RefusedMessages,
     RepeatOffenderView,
     StateGroup,
+    WorkState,
 )
 from nodeguard.fleet_api.view import Field, Section, badge_heading
 from nodeguard.judge.formatting import format_duration
@@ -43,6 +44,14 @@ STYLES = {
     IncidentState.ADVISED: "suspect",
     IncidentState.RECOVERING: "ok",
     IncidentState.RESOLVED: "dim",
+}
+# Whether nodes take work, after a number of them, in the order of the bar of the page.
+WORK_STATES = {
+    WorkState.WORKING: "working",
+    WorkState.FAULTY: "faulty in service",
+    WorkState.MARKED: "marked by nodeguard",
+    WorkState.CORDONED: "cordoned by others",
+    WorkState.NOT_READY: "not ready",
 }
 # States in counts of nodes.
 _GROUP_STATES = {state: state.phrase for state in IncidentState} | {
@@ -234,10 +243,9 @@ def dry_run_text(dry_run: DryRunView) -> str:
 
 
 def faulty_text(capacity: CapacityView) -> str:
-    """Return how many nodes take work though faulty, and why no mark keeps it away."""
-    verb = "takes" if capacity.faulty == 1 else "take"
+    """Return how many nodes are faulty in service, and why no mark keeps work away."""
     reasons = counted_reasons(capacity.reasons, capacity.other_reasons)
-    return f"{count_noun(capacity.faulty, 'node')} {verb} work though faulty: {reasons}"
+    return f"{count_noun(capacity.faulty, 'faulty node')}: {reasons}"
 
 
 def withheld_text(status: FleetStatus) -> str:

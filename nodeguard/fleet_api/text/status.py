@@ -89,7 +89,7 @@ def headline(status: FleetStatus) -> Heading:
     ]
     unhealthy = [f"{count} {health}" for count, health in counts if count]
     text = f"{count_noun(status.agents.expected, 'node')}: {', '.join(unhealthy) or 'all checks passed'}"
-    # The line of the nodes that take work though faulty has the others.
+    # The line of the nodes that are faulty in service has the others.
     if status.withheld.nodes > status.capacity.faulty:
         text += f"; {count_noun(status.withheld.marks, 'mark')} withheld"
     if status.injected_faults_accepted:
@@ -103,7 +103,7 @@ def headline(status: FleetStatus) -> Heading:
 
 
 def _obstacles(status: FleetStatus) -> Iterator[Row]:
-    """Yield observe mode, the faulty nodes that take work, the reasons that prevent new marks, and the
+    """Yield observe mode, the nodes that are faulty in service, the reasons that prevent new marks, and the
     problems of agents that report.
     """
     if status.policy.observe_only:

@@ -99,11 +99,11 @@ def test_the_first_minute_is_not_shown_as_healthy() -> None:
 def test_the_line_of_faulty_nodes_that_take_work_links_to_them() -> None:
     page = fleet_page(faulty(), "")
     head = text(page).partition("Worst incidents")[0]
-    assert "in service 1 node takes work though faulty: the node is on hold" in head
+    assert "in service 1 faulty node: the node is on hold" in head
     assert "/nodes?work=faulty" in links(page)
     listed = nodes_page(faulty(), NodeQuery(work="faulty"))
     assert [path for path in hrefs(listed) if path.startswith("/nodes/")] == [f"/nodes/{gpu_name(66)}"]
-    assert "Work: all 305 working 1 faulty 14 marked" in text(listed)
+    assert "Work: all 305 working 1 faulty in service 14 marked by nodeguard" in text(listed)
 
 
 def test_each_reason_of_a_withheld_mark_is_on_the_page_once() -> None:

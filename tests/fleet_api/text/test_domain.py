@@ -121,7 +121,7 @@ def test_the_topologies_of_nodes() -> None:
 def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
     assert look(status_view(fleet_status(FABRIC.planner, LEADER, FABRIC.now)), 100) == page("""
     FATAL  161 nodes: 6 fatal.
-      in service  1 node takes work though faulty: the grace period has not ended
+      in service  1 faulty node: the grace period has not ended
       agents      161 of 161 reporting
       nodes       155 ok, 6 fatal; 1 under maintenance
       marked      domain-degraded 8 nodes
