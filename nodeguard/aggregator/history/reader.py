@@ -46,11 +46,13 @@ class HistoryError(UserError):
 
 class RecordedHistory(NamedTuple):
     """The content of a history. steps: in their order. last_alive: when its writer was last running, in
-    seconds since the epoch; 0 if unknown.
+    seconds since the epoch; 0 if unknown. future: times of rows that are in the future, added while the steps
+    are read.
     """
 
     steps: Iterator[HistoryEvent]
     last_alive: float
+    future: list[float]
 
 
 class _Row(Struct, array_like=True):
@@ -104,13 +106,15 @@ _INVENTORY = msgspec.json.Decoder(Inventory)
 _TEXTS = msgspec.json.Decoder(dict[str, str])
 
 
-def read_history(path: str) -> RecordedHistory:
+def read_history(path: str, now: float = float("inf")) -> RecordedHistory:
     """Return the history in a file or in a directory, for a command that also reads bundles.
 
-    Raises HistoryError, also while its steps are read.
+    now: seconds since the epoch; no time is later, see in_time_order. Raises HistoryError, also while
+    its steps are read.
     """
     connection, file, last_alive = _opened(path, f"{_HISTORY_FILE}, or bundles")
-    return RecordedHistory(_steps(connection, file), last_alive)
+    future: list[float] = []
+    return RecordedHistory(_steps(connection, file, now, future), min(last_alive, now), future)
 
 
 class RecordedTransitions(NamedTuple):
@@ -173,13 +177,15 @@ def reading(file: str) -> Iterator[sqlite3.Connection]:
         raise HistoryError(f"{file}: {error}") from None
 
 
-def _steps(connection: sqlite3.Connection, file: str) -> Iterator[HistoryEvent]:
+def _steps(
+    connection: sqlite3.Connection, file: str, now: float, future: list[float]
+) -> Iterator[HistoryEvent]:
     reader = _Reader(connection)
     try:
         yield from heapq.merge(
-            in_time_order(reader.nodes()),
-            in_time_order(reader.liveness()),
-            in_time_order(reader.reports()),
+            in_time_order(reader.nodes(), now, future),
+            in_time_order(reader.liveness(), now, future),
+            in_time_order(reader.reports(), now, future),
             key=_at,
         )
     except (sqlite3.Error, *DAMAGED_ROW) as error:

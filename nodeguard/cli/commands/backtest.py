@@ -14,10 +14,11 @@ from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_output, load_policy, validate_platform
 from nodeguard.cli.progress import elapsed
 from nodeguard.cli.render.terminal import format_lines, format_time, terminal_width
-from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.streams import as_document, print_error, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.fleet.state.history_events import HistoryEvent, in_time_order
+from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Policy
@@ -29,15 +30,22 @@ from nodeguard.sources.registry import all_sources
 _POLICIES = 2
 _LONGEST = 3650 * 86_400
 
+# Seconds that a clock of another machine may be ahead of this one.
+_CLOCK_DIFFERENCE = 300.0
+
 # The file that makes a directory a bundle.
 _BUNDLE = "bundle.yaml"
 
 
 class _Source(NamedTuple):
-    """Reports to replay. until: time of the last one that was received, 0 where that is not known."""
+    """Reports to replay. until: time of the last one that was received, 0 where that is not known. path: of a
+    history. future: times of its rows that are in the future, added while the steps are read.
+    """
 
     steps: Iterator[HistoryEvent]
     until: float
+    path: str = ""
+    future: Sequence[float] = ()
 
 
 def run(options: Namespace) -> int:
@@ -75,6 +83,13 @@ def replay(
         steps = merge_histories([source.steps for source in sources])
         until = max(source.until for source in sources)
         result = run_backtest(steps, policies, [check.id for check in catalogue.checks], since, until)
+    for source in sources:
+        if source.future:
+            rows = count_noun(len(source.future), "row")
+            print_error(
+                f"{source.path}: {rows} with a time in the future, replayed at the time of the row before: "
+                "check the clocks of the aggregators"
+            )
     _require_reports(result, paths, seconds)
     return result
 
@@ -133,7 +148,8 @@ def _sources(paths: Sequence[str], catalogue: Catalogue, signals: Mapping[str, S
 def _history(path: str) -> _Source:
     from nodeguard.aggregator.history.reader import read_history  # noqa: PLC0415 - brings SQLite
 
-    return _Source(*read_history(path))
+    history = read_history(path, time.time() + _CLOCK_DIFFERENCE)
+    return _Source(history.steps, history.last_alive, path, history.future)
 
 
 def _recorded(

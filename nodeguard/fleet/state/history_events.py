@@ -117,9 +117,25 @@ def recorded_node(node: InventoryNode) -> InventoryNode:
     return node if node.job is None else replace(node, job=None)
 
 
-def in_time_order(events: Iterable[HistoryEvent]) -> Iterator[HistoryEvent]:
-    """Yield the events with times that never decrease: a clock was set back."""
+def in_time_order(
+    events: Iterable[HistoryEvent], now: float = float("inf"), future: list[float] | None = None
+) -> Iterator[HistoryEvent]:
+    """Yield the events with times that never decrease: a clock was set back.
+
+    now: seconds since the epoch. An event after it has the time of the event before it, or else of the first
+    one that is not: a clock was ahead. future: list to which the times of such events are added.
+    """
     latest = float("-inf")
+    early: list[HistoryEvent] = []
     for event in events:
-        latest = max(latest, event.at)
+        if event.at <= now:
+            latest = max(latest, event.at)
+        elif future is not None:
+            future.append(event.at)
+        if latest == float("-inf"):
+            early.append(event)
+            continue
+        while early:
+            yield replace(early.pop(0), at=latest)
         yield event if event.at == latest else replace(event, at=latest)
+    yield from (replace(event, at=now) for event in early)

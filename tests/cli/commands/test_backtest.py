@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fixtures.bundles import bundle_path
 from nodeguard.aggregator.history.store import HistoryStore
@@ -231,6 +232,25 @@ def test_no_line_is_longer_than_the_terminal_is_wide(
     table = [line for line in out.splitlines()[1:] if " MARKS " in line or "quarantine  " in line]
     assert all(len(line) <= max(columns, 85) for line in out.splitlines()[1:])
     assert table
+
+
+@pytest.mark.parametrize("number", [0, 12])
+def test_a_row_from_a_clock_that_was_ahead_has_the_time_of_the_row_before(site: Site, number: int) -> None:
+    view = month()
+    store = HistoryStore(str(site.directory / "ahead.sqlite"))
+    steps = sorted(view.steps, key=lambda item: item.at)
+    steps[number] = replace(steps[number], at=1e12)
+    store.add(steps, START + 20_000.0)
+    store.close()
+    path = str(site.directory / "ahead.sqlite")
+    expected = site.json(site.history(view, alive=20_000.0))
+    assert {key: site.json(path)[key] for key in ("until", "nodes", "transitions")} == {
+        key: expected[key] for key in ("until", "nodes", "transitions")
+    }
+    assert site.printed(path)[2].splitlines()[-1] == (
+        "ahead.sqlite: 1 row with a time in the future, replayed at the time of the row before: "
+        "check the clocks of the aggregators"
+    )
 
 
 def test_since_limits_the_time_range(site: Site) -> None:
