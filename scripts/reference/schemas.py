@@ -25,6 +25,7 @@ from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.node import NodeList, NodeView
 from nodeguard.fleet_api.schema.status import FleetStatus
+from scripts.reference.field_descriptions import with_field_descriptions
 from scripts.reference.markdown import code, page, table
 
 ROOT = Path(__file__).parents[2]
@@ -159,7 +160,7 @@ def open_api() -> str:
     """The API of the aggregator as an OpenAPI document, in YAML."""
     types = [*RESPONSES.values(), *BODIES.values(), requests.ErrorResponse]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    components = with_clean_descriptions(components)
+    components = with_clean_descriptions(with_field_descriptions(components))
     references = dict(zip(types, schemas, strict=True))
     paths: dict[str, Any] = {}
     for (method, path), response in RESPONSES.items():

@@ -34,6 +34,18 @@ def test_openapi_describes_every_route() -> None:
     }
 
 
+def test_openapi_has_the_docstrings_of_fields() -> None:
+    schemas = yaml.safe_load(PAGES["docs/reference/openapi.yaml"]())["components"]["schemas"]
+    assert schemas["ActionView"]["properties"]["purpose"] == {
+        "description": "What it does, after `to`.",
+        "type": "string",
+    }
+    reference = schemas["FleetStatus"]["properties"]["other_full_budgets"]
+    assert reference["description"].startswith("The sum of the budgets")
+    assert reference["$ref"] == "#/components/schemas/ReasonCount"
+    assert "description" not in schemas["ActionView"]["properties"]["age"]
+
+
 def test_each_check_has_a_page_and_the_anchor_of_earlier_links() -> None:
     catalogue = load_builtin(all_signals)
     folder = ROOT / "docs" / "reference" / "checks"
