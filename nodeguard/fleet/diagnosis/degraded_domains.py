@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from math import inf
 
 from msgspec.structs import replace
 
@@ -106,9 +107,7 @@ class DegradedDomains:
         if len(voters) < self._votes.rule.fewest_affected(len(members)):
             return
         candidate = replace(candidate, voters=voters, size=len(members))
-        if self.covering(candidate):
-            self.join(candidate)
-        else:
+        if not self.join(candidate):
             self._diagnose(candidate, now)
 
     def clear_recovered(self, now: float) -> list[DegradedDomain]:
@@ -143,25 +142,21 @@ class DegradedDomains:
                 return degraded
         return None
 
-    def join(self, candidate: Candidate) -> None:
-        """Add the votes of a candidate to the degraded domain that covers it."""
+    def join(self, candidate: Candidate) -> bool:
+        """Add the votes of a candidate to the degraded domain that covers it. Returns whether any does."""
         degraded = self.covering(candidate)
-        if degraded is not None:
-            began = min(candidate.voters.values())
-            self._extend(replace(degraded, restored=False), [candidate.fault_class], candidate.voters, began)
-
-    def _extend(
-        self, degraded: DegradedDomain, fault_classes: Iterable[str], voters: Iterable[str], began: float
-    ) -> None:
-        """Record that a degraded domain has further votes."""
-        voters = tuple(sorted({*degraded.voters, *voters}))
+        if degraded is None:
+            return False
+        voters = tuple(sorted({*degraded.voters, *candidate.voters}))
         self.degraded[degraded.domain] = replace(
             degraded,
-            fault_classes=tuple(dict.fromkeys([*degraded.fault_classes, *fault_classes])),
+            fault_classes=tuple(dict.fromkeys([*degraded.fault_classes, candidate.fault_class])),
             voters=voters,
             size=self._size(degraded.domain, voters),
-            began=min(degraded.began, began),
+            began=min(degraded.began, *candidate.voters.values()),
+            restored=False,
         )
+        return True
 
     def are_alike(self, fault_class: str, degraded: DegradedDomain) -> bool:
         """Return whether a fault class votes in the same topologies as one that a domain is degraded for."""
@@ -214,7 +209,7 @@ class DegradedDomains:
                 moved=tuple(sorted(moved - nodes)),
             )
         )
-        votes.set_explained(members.nodes(domain))
+        votes.set_explained(dict.fromkeys(members.nodes(domain), inf))
 
     def _size(self, domain: str, voters: Iterable[str]) -> int:
         """Return the number of nodes in the evidence: those that may vote, and those that voted before."""

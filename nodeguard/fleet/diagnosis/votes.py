@@ -6,7 +6,7 @@ Times are seconds of a clock that never jumps.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from math import ceil, inf
 
 from nodeguard.fleet.diagnosis.results import Candidate, VoteTally
@@ -125,23 +125,21 @@ class FaultVotes:
                 break
             self.remove_node(uid)
 
-    def set_explained(self, uids: Set[str]) -> None:
-        """Record that the votes of these nodes have a cause: they do not count as chance."""
-        self._recent = deque((at, uid) for at, uid in self._recent if uid not in uids)
-        for uid in uids:
-            self._onsets.pop(uid, None)
+    def set_explained(self, until: Mapping[str, float]) -> None:
+        """Record up to which time the votes of some nodes have a cause: they do not count as chance."""
+        self._recent = deque((at, uid) for at, uid in self._recent if at > until.get(uid, -inf))
+        for uid in until.keys() & self._onsets.keys():
+            onsets = (at for at in self._onsets[uid] if at > until[uid])
+            self._onsets[uid] = deque(onsets, maxlen=_ONSETS)
 
     def explain_by_jobs(self, times: dict[str, float]) -> bool:
-        """Set up to which time the start of a job explains the votes of each node, by uid. These votes do not
-        count as chance either. Returns whether that changed anything.
+        """Set up to which time the start of a job explains the votes of each node, by uid. Returns whether
+        that changed anything.
         """
         before, self.of_jobs = self.of_jobs, times
         new = {uid: at for uid, at in times.items() if before.get(uid) != at}
         if new:
-            self._recent = deque((at, uid) for at, uid in self._recent if at > new.get(uid, -inf))
-        for uid, until in new.items():
-            onsets = self._onsets.get(uid, deque())
-            self._onsets[uid] = deque((at for at in onsets if at > until), maxlen=_ONSETS)
+            self.set_explained(new)
         return before != times
 
     def voters(self, path: str, now: float, within: float) -> dict[str, float]:
@@ -242,18 +240,21 @@ class FaultVotes:
             yield _AFTER_RECEIPT, voters
 
     def chance(self, window: float, now: float) -> float:
-        """Return the probability that a node votes within a window by chance."""
-        return self._chance(self.usual_rate(now), window)
+        """Return the probability that a node votes within a window by chance, with the margin."""
+        return min(0.999, self._rule.rate_margin * self.usual_rate(now) * window)
+
+    def usual_rate(self, now: float) -> float:
+        """Return the onsets of one node a second that are usual."""
+        return self._rate.per_node(len(self._members), now, self.vote_class.daily_rate / _DAY)
 
     def tally(self, path: str, now: float) -> VoteTally:
         """Return the votes in a domain now, within the window in which it is nearest to degraded."""
         size, children = self._members.size(path), self._members.children(path)
         share = self.vote_rules[self._members.topology_of(path)].share if children else self.vote_class.share
         by_share = self._fewest_voters(share, size)
-        rate = self.usual_rate(now)
         tallies = []
         for window in self.vote_class.windows:
-            by_chance = fewest_significant(size, self._chance(rate, window), self._rule.significance_exponent)
+            by_chance = fewest_significant(size, self.chance(window, now), self._rule.significance_exponent)
             voters = self.voters(path, now, window)
             name, phrase = self.vote_class.name, self.vote_class.phrase
             tallies.append(VoteTally(name, path, window, voters, size, phrase, by_share, by_chance))
@@ -262,13 +263,6 @@ class FaultVotes:
     def _fewest_voters(self, share: float, size: int) -> int:
         """Return the minimum number of voters of a domain by a share of its nodes."""
         return max(self._rule.fewest_affected(size), ceil(share * size))
-
-    def usual_rate(self, now: float) -> float:
-        """Return the onsets of one node a second that are usual."""
-        return self._rate.per_node(len(self._members), now, self.vote_class.daily_rate / _DAY)
-
-    def _chance(self, rate: float, window: float) -> float:
-        return min(0.999, self._rule.rate_margin * rate * window)
 
     def _unset(self, uid: str) -> None:
         self._latest.pop(uid, None)
