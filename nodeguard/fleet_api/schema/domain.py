@@ -97,25 +97,16 @@ class SuppressedCheckView(Struct, frozen=True):
 
 
 class DomainView(Struct, frozen=True):
-    """A failure domain in full.
-
-    state, reason: of the mark of a degraded domain; None where it is not degraded. fault_classes, since,
-    began, times_degraded, evidence, clears_when: of a degraded domain. marked: nodes that carry its mark.
-    incident: its name. members: nodes; voting: nodes that may vote. member_groups: nodes that do not vote or
-    are in a special state. siblings: number of domains beside it; siblings_members, siblings_voters: nodes of
-    these, and those with the same fault. suppressed_checks: checks that are suppressed on this domain. jobs,
-    jobs_omitted: as of its incident. guidance: what people do about its fault class; None if that has none.
-    diagnosed_at: time of the latest vote that counted for the diagnosis, empty if unknown; diagnosed_voters,
-    diagnosed_members: nodes that had voted by then, and all. showing_now: those of them that
-    show it at `at`. The counts in `classes` are of new votes, within the window of each before `at`.
-    """
+    """A failure domain in full. Most fields are empty or 0 where the domain is not degraded."""
 
     version: Literal[1]
     at: str
     domain: str
     topology: TopologyView
     state: IncidentState | None
+    """Of the mark of a degraded domain; null where it is not degraded."""
     reason: str
+    """Of the state."""
     fault_classes: tuple[str, ...]
     since: str
     age: float
@@ -125,27 +116,43 @@ class DomainView(Struct, frozen=True):
     evidence: str
     clears_when: str
     incident: str
+    """Name of its incident."""
     marked: int
+    """Number of nodes that carry its mark."""
     members: int
+    """Number of its nodes."""
     voting: int
+    """Number of nodes that may vote."""
     member_groups: tuple[MemberGroupView, ...]
+    """Nodes that do not vote or are in a special state."""
     classes: tuple[FaultClassView, ...]
+    """Counts of new votes, within the window of each class before `at`."""
     votes: tuple[VoteView, ...]
     votes_omitted: int
     siblings: int
+    """Number of domains beside it."""
     siblings_members: int
+    """Number of nodes of these."""
     siblings_voters: int
+    """Number of these nodes with the same fault."""
     parent: DomainSummary | None
     children: tuple[DomainSummary, ...]
     children_omitted: int
     suppressed_checks: tuple[SuppressedCheckView, ...]
+    """Checks that are suppressed on this domain."""
     jobs: tuple[str, ...] = ()
+    """As of its incident."""
     jobs_omitted: int = 0
     guidance: Guidance | None = None
+    """What people do about its fault class; null if that has none."""
     diagnosed_at: str = ""
+    """Time of the latest vote that counted for the diagnosis; empty if unknown."""
     diagnosed_voters: int = 0
+    """Number of nodes that had voted by then."""
     diagnosed_members: int = 0
+    """Number of all nodes by then."""
     showing_now: int = 0
+    """Number of the voters that show the fault at `at`."""
 
 
 class DomainList(Struct, frozen=True):

@@ -28,22 +28,7 @@ class SymptomView(Struct, frozen=True):
 
 
 class IncidentView(Struct, frozen=True):
-    """An incident in full.
-
-    resource: the failed target. scope: the excluded work, empty for none. component: the hardware in the
-    target. cause: the check that explains most symptoms; fault_class: its class. last_transition: of the
-    state. occurrences: number of times it opened. reason: of its state. marks: its marks with their
-    waits; mark: the most severe that is in effect for it, as last recorded. acknowledged: the operator.
-    clear_request: the operator and the time; clear_result: `waiting`, `done`, `partly`, `refused`, None
-    where it is not known; clear_message: the answer of the node's agent. false_alarm: the latest
-    statement that it was no fault, which may be withdrawn; None for none. until, seconds_left: as of
-    IncidentSummary. jobs: the jobs on its nodes, as far as they were read; jobs_omitted: number of
-    further ones. symptoms_omitted: how many more symptoms there were than the listed ones, at the time of
-    `message`. injected: whether an operator injected the fault. hardware: of the GPU, as last known; None
-    for another target. how: commands that carry out the action, in their order; empty if there are none.
-    write: why a requested mark, or its removal, is not on its object; None if it is. guidance: of a
-    degraded domain, see DomainView.
-    """
+    """An incident in full."""
 
     version: Literal[1]
     at: str
@@ -51,39 +36,64 @@ class IncidentView(Struct, frozen=True):
     node: str
     domain: str
     resource: str
+    """The failed target."""
     scope: str
+    """The excluded work; empty for none."""
     component: str
+    """The hardware in the target."""
     hardware: Hardware | None
+    """Names of the GPU, as last known; null for another target."""
     cause: str
+    """The check that explains most symptoms."""
     fault_class: str
+    """Class of the cause."""
     health: Health
     action: Action
     state: IncidentState
     since: str
     age: float
     last_transition: str
+    """When its state changed last."""
     last_transition_age: float
     resolved_at: str
     occurrences: int
+    """Number of times it opened."""
     message: str
+    """The problem."""
     reason: str
+    """Of its state."""
     symptoms: tuple[SymptomView, ...]
     marks: tuple[MarkView, ...]
+    """With what each waits for."""
     acknowledged: str
+    """The operator; empty for none."""
     clear_request: str
+    """The operator and the time."""
     clear_result: ClearAnswer | None = None
+    """Null where it is not known."""
     clear_message: str = ""
+    """The answer of the node's agent."""
     false_alarm: FalseAlarm | None = None
+    """The latest statement that it was no fault, which may be withdrawn; null for none."""
     until: str = ""
+    """End of the grace period of a pending incident."""
     seconds_left: float = 0.0
     symptoms_omitted: int = 0
+    """Number of symptoms above the listed ones, at the time of `message`."""
     jobs: tuple[str, ...] = ()
+    """The jobs on its nodes, as far as they were read."""
     jobs_omitted: int = 0
+    """Number of further jobs."""
     injected: bool = False
+    """Whether an operator injected the fault."""
     how: tuple[str, ...] = ()
+    """Commands that carry out the action, in their order; empty if there are none."""
     write: WriteState | None = None
+    """Why a requested mark, or its removal, is not on its object; null if it is."""
     mark: str | None = None
+    """The most severe mark that is in effect for it, as last recorded."""
     guidance: Guidance | None = None
+    """Of a degraded domain, see DomainView."""
 
 
 class IncidentList(Struct, frozen=True):

@@ -34,44 +34,37 @@ class ReleaseWaitView(Struct, frozen=True):
 
 
 class MarkView(Struct, frozen=True):
-    """A mark, with the check that requested it.
-
-    device: the marked GPU, by its name in the cluster; empty for the node. written: whether the Node or the
-    device has it already. fault_class: the taint's value. Of `domain-degraded`, target is the domain, and
-    check the fault class for which the domain is degraded. injected: whether an operator injected the fault.
-    """
+    """A mark, with the check that requested it."""
 
     mark: str
     device: str
+    """The marked GPU, by its name in the cluster; empty for the node."""
     check: str
+    """Of `domain-degraded`, the fault class for which the domain is degraded."""
     target: str
+    """Of `domain-degraded`, the domain."""
     targets: tuple[str, ...]
     component: str
     fault_class: str
+    """Value of the taint."""
     since: str
     age: float
     written: bool
+    """Whether the Node or the device has it already."""
     wait: ReleaseWaitView
     injected: bool = False
+    """Whether an operator injected the fault."""
 
 
 class FindingView(Struct, frozen=True):
-    """A finding of the node's agent.
-
-    state: of the mark that it requests (`Marked`, `Advised`, `Pending`, `Withheld`, `DryRun`, or `Open` where
-    the mark of its domain covers it), None where it requests none; reason: of that state. until,
-    seconds_left: end of the grace period of a pending mark. injected: whether an operator injected it.
-    hardware: names of the GPU for a person who has to find it; None for another target. how: commands that
-    carry out the action, in their order; empty if there are none. remedy: what to do, from the check; empty
-    if this aggregator does not have the check, or if the finding has another action. evidence_omitted: number
-    of pieces of evidence that the agent did not report.
-    """
+    """A finding of the node's agent."""
 
     check: str
     target: str
     targets: tuple[str, ...]
     component: str
     hardware: Hardware | None
+    """Names of the GPU for a person who has to find it; null for another target."""
     health: Health
     data_status: DataStatus
     action: Action
@@ -81,13 +74,20 @@ class FindingView(Struct, frozen=True):
     note: str
     evidence: tuple[str, ...]
     state: IncidentState | None
+    """Of the mark that it requests; `Open` where the mark of its domain covers it, null for no request."""
     reason: str
+    """Of the state."""
     until: str = ""
+    """End of the grace period of a pending mark; empty for none."""
     seconds_left: float = 0.0
     injected: bool = False
+    """Whether an operator injected it."""
     how: tuple[str, ...] = ()
+    """Commands that carry out the action, in their order; empty if there are none."""
     remedy: str = ""
+    """What to do, from its check; empty if this aggregator lacks the check, or for another action."""
     evidence_omitted: int = 0
+    """Number of pieces of evidence that the agent did not report."""
     explained_by: str = ""
     """Name of the incident of a domain, a check or a job that explains the finding; empty for none."""
 
@@ -153,31 +153,23 @@ class ActionView(Struct, frozen=True):
 
 
 class NodeView(Struct, frozen=True):
-    """A node in full.
-
-    health: current, `unknown` without a current report or without any evaluated check. reported: health of
-    the latest report, empty for none. last_report, last_report_age: empty and None before the first report.
-    stale: whether the node has no current report. cordoned_by_user, cordoned: cordon of an operator, and of
-    nodeguard. hold, maintenance: the reason, empty for none. unknown_taints: taints with nodeguard's keys
-    that nodeguard did not set; they stay. would_mark: requests of checks in observe mode; pending: in their
-    grace period. owner: the webhook that owns the node, empty for none. advisory: whether marks are advice,
-    as without a cluster. budgets: those that marks of the node are charged to. refused_messages: None for
-    none in the past ten minutes. incidents_omitted: number of incidents of the node above the limits. jobs:
-    on the node, as far as they were read. injected_faults: that operators injected, refused ones too; the
-    findings have the accepted ones. findings_omitted: number of findings above those of a report.
-    """
+    """A node in full."""
 
     version: Literal[1]
     at: str
     node: str
     uid: str
     health: str
+    """Current health; `unknown` without a current report or without any evaluated check."""
     reported: str
+    """Health of the latest report; empty for none."""
     data_status: DataStatus
     health_known: bool
     last_report: str
+    """Empty before the first report."""
     last_report_age: float | None
     stale: bool
+    """Whether the node has no current report."""
     boot_id: str
     agent_version: str
     catalogue_version: str
@@ -187,59 +179,79 @@ class NodeView(Struct, frozen=True):
     pool: str
     domains: tuple[str, ...]
     cordoned_by_user: bool
+    """Whether an operator cordoned it."""
     cordoned: bool
+    """Whether nodeguard cordoned it."""
     hold: str
+    """The reason; empty for none."""
     maintenance: str
+    """The reason; empty for none."""
     marks: tuple[MarkView, ...]
     findings: tuple[FindingView, ...]
     withheld: tuple[MarkRequestView, ...]
     would_mark: tuple[MarkRequestView, ...]
+    """Requests of checks in observe mode."""
     charges: tuple[ChargeView, ...]
     budgets: tuple[BudgetView, ...]
+    """Those that marks of the node are charged to."""
     unreadable: tuple[UnreadableView, ...]
     unknown_taints: tuple[str, ...]
+    """Taints with nodeguard's keys that nodeguard did not set; they stay."""
     incidents: tuple[IncidentSummary, ...]
     repeat_offenders: tuple[RepeatOffenderView, ...] = ()
     pending: tuple[MarkRequestView, ...] = ()
+    """Requests in their grace period."""
     owner: str = ""
+    """The webhook that owns the node; empty for none."""
     advisory: bool = False
+    """Whether marks are advice, as without a cluster."""
     refused_messages: RefusedMessages | None = None
+    """Null for none in the past ten minutes."""
     incidents_omitted: int = 0
+    """Number of incidents of the node above the limits."""
     jobs: tuple[str, ...] = ()
+    """Jobs on the node, as far as they were read."""
     injected_faults: tuple[InjectedFaultView, ...] = ()
+    """Those that operators injected, refused ones too; the findings have the accepted ones."""
     findings_omitted: int = 0
+    """Number of findings above those of a report."""
     actions: tuple[ActionView, ...] = ()
     """The latest requests to its agent, of a day and those that still run."""
     actions_omitted: int = 0
 
 
 class NodeSummary(Struct, frozen=True):
-    """A node in a list. health: see NodeView. marks: of the node and its devices. findings: number of active
-    findings; worst: check of the worst finding, empty for none; message: its message. withheld, would_mark,
-    pending: numbers of requested marks. hold, maintenance: the reason, empty for none. injected: checks of
-    injected faults, until their marks are released; they are not among the findings and requested marks.
-    work: whether the node takes new work.
-    """
+    """A node in a list."""
 
     node: str
     health: str
+    """As of NodeView."""
     stale: bool
     marks: tuple[str, ...] = ()
+    """Of the node and its devices."""
     withheld: int = 0
+    """Number of such requested marks, as are `would_mark` and `pending`."""
     would_mark: int = 0
     hold: str = ""
+    """The reason; empty for none."""
     maintenance: str = ""
+    """The reason; empty for none."""
     pending: int = 0
     findings: int = 0
+    """Number of active findings."""
     worst: str = ""
+    """Check of the worst finding; empty for none."""
     message: str = ""
+    """Of the worst finding."""
     last_report_age: float | None = None
     driver: str = ""
     platform: str = ""
     gpus: int = 0
     pool: str = ""
     injected: tuple[str, ...] = ()
+    """Checks of injected faults until their marks are released; no count includes them."""
     work: WorkState = WorkState.WORKING
+    """Whether the node takes new work."""
 
 
 class NodeList(Struct, frozen=True):
