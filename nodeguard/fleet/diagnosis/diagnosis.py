@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from math import inf
 
-from nodeguard.fleet.diagnosis.candidates import new_version
 from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
 from nodeguard.fleet.diagnosis.job_starts import JobStarts
 from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
@@ -21,6 +20,7 @@ from nodeguard.fleet.diagnosis.results import (
     SuppressedCheck,
 )
 from nodeguard.fleet.diagnosis.settling_candidates import SOON, SettlingCandidates
+from nodeguard.fleet.diagnosis.shared_versions import new_version
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES, DiagnosisPolicy

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.candidates import common_version, received_version
 from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
 from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
 from nodeguard.fleet.diagnosis.results import (
@@ -21,6 +20,7 @@ from nodeguard.fleet.diagnosis.results import (
     nth_largest,
     recovering_since,
 )
+from nodeguard.fleet.diagnosis.shared_versions import common_version, received_version
 from nodeguard.fleet.diagnosis.suspected_checks import suspected_checks
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE

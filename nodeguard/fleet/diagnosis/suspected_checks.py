@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from functools import partial
 from itertools import chain
 
-from nodeguard.fleet.diagnosis.candidates import MAX_FLEET_SHARE, recent_version
 from nodeguard.fleet.diagnosis.check_firings import PriorRate, UnexplainedFirings
 from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
 from nodeguard.fleet.diagnosis.results import Candidate
+from nodeguard.fleet.diagnosis.shared_versions import MAX_FLEET_SHARE, recent_version
 from nodeguard.fleet.diagnosis.significance import poisson_limit, significance
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers

@@ -13,7 +13,7 @@ from bench.evaluation.constants import LIMITS, MODULES, POLICY, constants, scale
 from bench.evaluation.results import EpisodeResult
 from bench.evaluation.score import Score
 from nodeguard.fleet import diagnosis
-from nodeguard.fleet.diagnosis import candidates
+from nodeguard.fleet.diagnosis import shared_versions
 from nodeguard.model.diagnosis import DiagnosisSettings, RecoveryPolicy, SuppressionPolicy, WeakEvidence
 from nodeguard.model.policy import Policy
 from tests.policies import diagnosis_policy
@@ -60,9 +60,9 @@ def test_each_constant_of_a_policy_changes_it(factor: float) -> None:
 
 
 def test_a_constant_of_a_module_is_changed_where_it_is_used_and_then_as_before() -> None:
-    with scaled_planner(scaled_rule("candidates.MAX_FLEET_SHARE", 0.5)):
-        assert candidates.MAX_FLEET_SHARE == _value("suspected_checks.MAX_FLEET_SHARE") == 0.4
-    assert candidates.MAX_FLEET_SHARE == _value("suspected_checks.MAX_FLEET_SHARE") == 0.8
+    with scaled_planner(scaled_rule("shared_versions.MAX_FLEET_SHARE", 0.5)):
+        assert shared_versions.MAX_FLEET_SHARE == _value("suspected_checks.MAX_FLEET_SHARE") == 0.4
+    assert shared_versions.MAX_FLEET_SHARE == _value("suspected_checks.MAX_FLEET_SHARE") == 0.8
 
 
 def test_names_are_unique() -> None:
