@@ -245,7 +245,7 @@ PROJECTIONS = (
             "since": "the first vote tells when the fault began",
             "voters[]": "the message has their number, and the symptoms are theirs",
             "times": "the incident counts its occurrences",
-            **dict.fromkeys(("replaced[]", "left[]", "moved[]"), MARKS),
+            **dict.fromkeys(("replaced[]", "moved[]"), MARKS),
         },
     ),
     Projection(
@@ -258,7 +258,7 @@ PROJECTIONS = (
             **dict.fromkeys(("voters[]", "within", "siblings", "elsewhere"), "the nodes are evaluated again"),
             "size": "counted again",
             "restored": "true",
-            **dict.fromkeys(("replaced[]", "left[]", "moved[]"), MARKS),
+            **dict.fromkeys(("replaced[]", "moved[]"), MARKS),
         },
     ),
     Projection(
@@ -269,7 +269,6 @@ PROJECTIONS = (
         omitted={
             "recovering_since": "the condition of the end is there as text",
             "replaced[]": "the decision has the marks of the parts until they are replaced",
-            "left[]": "only those that still show the fault matter, and these are members",
             "moved[]": "they are among the members, by number",
         },
     ),
