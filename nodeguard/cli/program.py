@@ -16,7 +16,7 @@ PROGRAM = "NODEGUARD_PROGRAM"
 # Commands that the plug-in runs for the cluster, or for the catalogue. Others are for the node itself.
 _COMMAND = re.compile(
     r"(?<![\w/.-])(?<!kubectl )nodeguard "
-    r"(?=(?:COMMAND|describe|doctor --cluster|explain|get|history|incidents|pause|report|resume|unmark"
+    r"(?=(?:COMMAND|--help|describe|doctor --cluster|explain|get|history|incidents|pause|report|resume|unmark"
     r"|status(?! --agent)|gpus [^:;,]*--node)\b)"
 )
 

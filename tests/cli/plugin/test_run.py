@@ -81,7 +81,9 @@ def test_hints_have_the_command_as_the_caller_types_it(
         "see kubectl nodeguard --context=prod get --help\n"
     )
     assert kubectl_main(["frob"]) == 3
-    assert capsys.readouterr().err.startswith("kubectl nodeguard: command 'frob' not found: ")
+    assert capsys.readouterr().err == (
+        "kubectl nodeguard: command 'frob' not found: see kubectl nodeguard --help\n"
+    )
     # In the pod the program is in the environment.
     monkeypatch.setenv(PROGRAM, "kubectl nodeguard")
     assert main(["explain", "node", "gpu-7"]) == 3
@@ -94,6 +96,7 @@ def test_hints_have_the_command_as_the_caller_types_it(
     ("text", "typed"),
     [
         ("see nodeguard status", "see kubectl nodeguard status"),
+        ("see nodeguard --help", "see kubectl nodeguard --help"),
         ("nodeguard status --agent", "nodeguard status --agent"),
         ("run nodeguard check on the node", "run nodeguard check on the node"),
         ("kubectl nodeguard get nodes", "kubectl nodeguard get nodes"),
