@@ -35,7 +35,13 @@ def default_socket() -> str:
 def add_socket(parser: ArgumentParser) -> None:
     """Add --socket."""
     about = f"socket of the agent (default: ${AGENT_SOCKET_ENVIRONMENT}, else {PATH})"
-    parser.add_argument("--socket", metavar="PATH", default=default_socket(), help=about)
+    parser.add_argument(
+        "--socket",
+        metavar="PATH",
+        type=lambda path: path or default_socket(),
+        default=default_socket(),
+        help=about,
+    )
 
 
 def request(path: str, instruction: Instruction | InjectionRequest, within: float) -> str:

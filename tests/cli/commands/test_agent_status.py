@@ -54,6 +54,12 @@ def test_the_agent_answers_without_an_aggregator(
 
 
 @pytest.mark.usefixtures("sockets")
+@pytest.mark.parametrize("command", [["status", "--agent"], ["gpus", "status"]])
+def test_an_empty_socket_is_the_default_one(command: list[str]) -> None:
+    assert main([*command, "--socket", ""]) == 0
+
+
+@pytest.mark.usefixtures("sockets")
 def test_the_status_of_the_agent_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gpus", "detach", "-d", "10m", "--gpu", "0"]) == 0
     target = capsys.readouterr().out.split()[5]
