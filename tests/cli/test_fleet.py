@@ -83,7 +83,8 @@ def test_incidents_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -
     assert printed(capsys, "get", "incidents", "--state", "withheld", "--state", "open") == "no incidents\n"
     assert printed(capsys, "get", "incidents", "--node", "node-2") == "no incidents\n"
     assert printed(capsys, "get", "incidents", "--health", "warning") == "no incidents\n"
-    assert printed(capsys, "get", "incidents", "-o", "name") == f"incident/{name()}\n"
+    for selector in ([], ["--field-selector", "state=Marked,node=node-1,mark!=suspect"]):
+        assert printed(capsys, "get", "incidents", *selector, "-o", "name") == f"incident/{name()}\n"
     assert name() in printed(capsys, "get", "incidents", "-o", "wide")
     assert json.loads(printed(capsys, "get", "incidents", "-o", "json"))["omitted"] == 0
     assert f"name: {name()}" in printed(capsys, "get", "incidents", "-o", "yaml")
@@ -170,6 +171,42 @@ def test_nodes_and_gpus_are_selected_by_labels(capsys: pytest.CaptureFixture[str
             "no node has labels here, as without Kubernetes: select nodes by name, such as 'gpu-*'\n"
         )
         assert "node-0" in printed(capsys, "get", "nodes", "--socket", address)
+
+
+@pytest.mark.parametrize(
+    ("kind", "selector", "names"),
+    [
+        ("nodes", "health=fatal", ["node/node-1"]),
+        ("nodes", "health==fatal, marks=quarantine", ["node/node-1"]),
+        ("nodes", "health!=ok,marks!=quarantine", []),
+        ("nodes", "stale=false,findings=1,hold=", ["node/node-1"]),
+        ("checks", "id=gpu-lost", ["check/gpu-lost"]),
+        ("checks", "targets=node,id=gpu-lost", []),
+    ],
+)
+def test_items_are_selected_by_their_fields(
+    kind: str, selector: str, names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert printed(capsys, "get", kind, "--field-selector", selector, "-o", "name").split() == names
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        (
+            "helth=ok",
+            "field 'helth' is unknown: did you mean health? Or expected one of node, health, stale, ",
+        ),
+        ("health>ok", "'health>ok' is no condition: write it like health=fatal or health!=ok"),
+        ("health=ok,", "'' is no condition: "),
+    ],
+)
+def test_an_invalid_field_selector_is_refused(
+    selector: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="3"):
+        main(["get", "nodes", "--field-selector", selector])
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

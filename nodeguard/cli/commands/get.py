@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from nodeguard.cli.aggregator_client import AggregatorClient, NotFoundError, add_socket, quote_name
 from nodeguard.cli.commands.describe import node_not_found
+from nodeguard.cli.field_selector import parse_field_selector
 from nodeguard.cli.options import add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
 from nodeguard.cli.render.resources import (
@@ -121,6 +122,7 @@ def _render(resource: _Resource, options: Namespace, listed: _List) -> str:
         item
         for item in listed.items
         if any(_selected(name, options.names) for name in (table.name(item), *table.other_names(item)))
+        and all(term.matches(item) for term in options.field_selector)
     ]
     if options.sort_by:
         items = _sorted(items, options.sort_by)
@@ -335,6 +337,13 @@ def build_parser() -> ArgumentParser:
             type=partial(_one_of, "field", fields),
             choices=fields,
             help="sort by a field of the JSON, such as health",
+        )
+        part.add_argument(
+            "--field-selector",
+            metavar="FIELDS",
+            type=partial(parse_field_selector, fields),
+            default=(),
+            help="only items with these values in fields of the JSON, as in kubectl: health=fatal,pool!=a",
         )
         part.add_argument("--reverse", action="store_true", help="reverse the order")
         _FILTERS[name](part)
