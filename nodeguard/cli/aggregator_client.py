@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.aggregator.api.requests import SOCKET_PATH, ActionResult, ErrorResponse
-from nodeguard.cli.streams import as_document, is_document, print_message, print_output
+from nodeguard.cli.streams import as_document, is_document, print_message, print_output, require_fit
 from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.status import IncidentSummary
@@ -66,6 +66,7 @@ class AggregatorClient:
 
     def post_and_print(self, target: str, body: Struct, output: str) -> None:
         """Send a decision, and print its outcome as text, json or yaml. Raises UsageError where it failed."""
+        require_fit(ActionResult(""), output)
         print_result(self.post(target, body), output)
 
     def post(self, target: str, body: Struct) -> ActionResult:

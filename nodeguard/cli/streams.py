@@ -128,6 +128,14 @@ def document_or_text(document: Any, output: str, text: Callable[[], str]) -> str
     return as_document(document, output) if is_document(output) else text()
 
 
+def require_fit(example: Any, output: str) -> None:
+    """Raise TemplateError for a template that does not fit documents such as the example.
+
+    For a command that changes something: its result must not be lost after the change.
+    """
+    document_or_text(example, output, str)
+
+
 def to_json(document: Any) -> str:
     """Return a document as indented JSON."""
     import msgspec  # noqa: PLC0415 - slow to import, and not needed for text

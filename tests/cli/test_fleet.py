@@ -308,6 +308,8 @@ def test_watch_refreshes_until_it_is_interrupted(
         (["get", "budgets", "x"], "budget 'x' not found: see nodeguard get budgets"),
         (["incidents", "clear", "x"], "incident 'x' not found: see nodeguard get incidents --all"),
         (["incidents", "ack", "x"], "'ack' is invalid: "),
+        (["pause", "-o", "jsonpath={.nope}"], "the output has no field 'nope': its fields are message"),
+        (["incidents", "clear", "node-1", "-o", "jsonpath={.nope}"], "its fields are message, clear_result, "),
         (["pause", "--reason", "x" * 600], "both sides must be of one version"),
         (["pause", "--reason", "\udcff"], "is not UTF-8: correct it"),
     ],

@@ -11,7 +11,7 @@ from nodeguard.aggregator.api.requests import IncidentAction
 from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, quote_name, resolve_incident
 from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.progress import progress
-from nodeguard.cli.streams import document_or_text, print_output
+from nodeguard.cli.streams import document_or_text, print_output, require_fit
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.model.incident import ClearAnswer, IncidentState
@@ -109,6 +109,7 @@ _POLL_INTERVAL = 0.5
 
 def _clear(client: AggregatorClient, target: str, decision: IncidentAction, output: str) -> None:
     """Have an incident cleared, and print the agent's answer. Raises UsageError where it refuses."""
+    require_fit(ClearOutput("", None, ""), output)
     before = client.get(target, IncidentView)
     done = client.post(target, decision)
     is_asked = before.node and before.state != IncidentState.RESOLVED

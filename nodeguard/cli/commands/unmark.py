@@ -6,7 +6,7 @@ import asyncio
 import sys
 from argparse import Namespace
 
-from nodeguard.aggregator.api.requests import UnmarkRequest
+from nodeguard.aggregator.api.requests import ActionResult, UnmarkRequest
 from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, print_result
 from nodeguard.cli.options import (
     USER_KUBECONFIG,
@@ -15,7 +15,7 @@ from nodeguard.cli.options import (
     add_output,
     require_for_kubeconfig,
 )
-from nodeguard.cli.streams import print_error
+from nodeguard.cli.streams import print_error, require_fit
 from nodeguard.cli.usage import MISSING_EXTRA, OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.phrases import count_noun
@@ -47,6 +47,7 @@ def _remove_without_aggregator(options: Namespace) -> int:
     """Remove all marks through the Kubernetes API. Raises UserError."""
     if not options.yes:
         raise UsageError("--without-aggregator removes all marks at once: add --yes")
+    require_fit(ActionResult(""), options.output)
     try:
         from nodeguard.aggregator.mark_removal import remove_marks  # noqa: PLC0415 - needs the aggregator's packages
     except ModuleNotFoundError:

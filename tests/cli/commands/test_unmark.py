@@ -28,5 +28,8 @@ def test_it_needs_access_to_a_cluster(
     named = ["--kubeconfig", "/nowhere/other"]
     assert main(["unmark", "--all", "--yes", "--without-aggregator", *named]) == 3
     assert "marks may be left: /nowhere/other: No such file" in capsys.readouterr().err
+    template = ["-o", "jsonpath={.nope}"]
+    assert main(["unmark", "--all", "--yes", "--without-aggregator", *template]) == 3
+    assert "unmark: the output has no field 'nope': its fields are message" in capsys.readouterr().err
     assert main(["unmark", "--all", "--yes", "--context", "other"]) == 3
     assert "--context is for --without-aggregator only: add" in capsys.readouterr().err
