@@ -59,7 +59,7 @@ class SettlingCandidates:
                 leaves |= self._affected[fault_class].keys()
             if not leaves and not self._affected[fault_class]:
                 continue
-            affected = significant_domains(votes, leaves, self._votes.members, now)
+            affected = significant_domains(votes, sorted(leaves), self._votes.members, now)
             self._affected[fault_class] = self._still_affected(votes, leaves, suppressed) | affected
             for candidate in {candidate.domain: candidate for candidate in affected.values()}.values():
                 self._domains.join(candidate)
@@ -133,7 +133,7 @@ class SettlingCandidates:
         if not (votes.vote_class.lasting and before.keys() & leaves):
             return affected
         active = self._votes.active_nodes(votes.vote_class.name, suppressed)
-        for leaf in before.keys() & leaves:
+        for leaf in sorted(before.keys() & leaves):
             candidate = before[leaf]
             if len(active & candidate.voters.keys()) >= max(
                 self._votes.rule.fewest_affected(candidate.size), votes.vote_class.share * candidate.size

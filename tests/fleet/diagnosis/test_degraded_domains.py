@@ -254,3 +254,10 @@ def test_a_candidate_with_nodes_that_no_longer_exist_is_not_degraded() -> None:
     # All candidates are evaluated again later; the clock of this one has run out.
     voters.show([third], "port-link-downed")
     assert voters.degraded == []
+
+
+def test_domains_that_fail_at_once_are_degraded_in_the_same_order_on_each_run() -> None:
+    made = fleet(400)
+    fails(made, [pod * 40 + number for pod in range(10) for number in range(8)])
+    wait(made, 30.0)
+    assert list(made.planner.diagnosis.degraded_domains) == [f"fabric/p{pod}/r{pod * 5}" for pod in range(10)]
