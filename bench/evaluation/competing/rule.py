@@ -14,6 +14,7 @@ from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.node_evidence import STOPPED_TOPOLOGIES, NodeEvidence
 from nodeguard.fleet.diagnosis.results import Candidate as DomainCandidate
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
+from nodeguard.fleet.diagnosis.suspected_checks import are_everywhere
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 from nodeguard.model.policy import Policy
@@ -105,13 +106,17 @@ class CompetingDiagnosis(Diagnosis):
         faulty = sum(len(item.voters) for item in degraded)
         return others if len(others) <= MISLABELLED * faulty else set()
 
-    def _diagnose(self, candidates: Collection[DomainCandidate], now: float) -> None:
+    def _diagnose(self, candidates: Collection[DomainCandidate], suppressed: Set[str], now: float) -> None:
         """See Diagnosis. While a false alarm may explain the votes, no domain is degraded for them."""
         doubted = set(self._doubting.doubted)
         for candidate in list(self._candidates.settled_candidates(candidates, now)):
             checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))
-            if doubted.isdisjoint(checks):
-                doubted |= self._begin(candidate, checks, now)
+            own = [other for other in candidates if other.fault_class == candidate.fault_class]
+            if not doubted.isdisjoint(checks) or (
+                self._is_of_suppressed(candidate, suppressed) and are_everywhere(own, self.members)
+            ):
+                continue
+            doubted |= self._begin(candidate, checks, now)
         self.checks.suppress_settled(now)
 
 
