@@ -123,12 +123,23 @@ def _in_order(template: str, documents: list[str]) -> list[str]:
 
 
 def _for_helm(schema: Any) -> Any:
+    """Return a schema with an error for a person where a text does not match its pattern.
+
+    The error of a pattern is the pattern. The error of a constant is "value must be" with the constant.
+    """
     match schema:
+        case {"type": "string", "pattern": str(pattern), "examples": list(examples)}:
+            pattern, text_format = pattern.removesuffix(_NO_LINE_BREAK), f"text like {' or '.join(examples)}"
+            if pattern == _SHARE:
+                pattern, text_format = _SHARE_UP_TO_ALL, f"{text_format}, at most 100%"
+            other = {key: value for key, value in schema.items() if key not in {"type", "pattern"}}
+            return {
+                **other,
+                "if": {"type": "string", "pattern": pattern},
+                "else": {"const": text_format},
+            }
         case dict():
             return {key: _for_helm(value) for key, value in schema.items()}
         case list():
             return [_for_helm(item) for item in schema]
-        case str():
-            pattern = schema.removesuffix(_NO_LINE_BREAK)
-            return _SHARE_UP_TO_ALL if pattern == _SHARE else pattern
     return schema

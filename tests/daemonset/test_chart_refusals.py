@@ -50,17 +50,33 @@ REFUSED = {
     ),
     "more than all": (
         {"policy": {"budget": {"fleet": "200%"}}},
-        "'/policy/budget/fleet': '200%' does not match",
+        "'/policy/budget/fleet': value must be 'text like 5% or 2.5%, at most 100%'",
+    ),
+    "a share without a unit": (
+        {"policy": {"budget": {"fleet": 5}}},
+        "'/policy/budget/fleet': value must be 'text like 5% or 2.5%, at most 100%'",
+    ),
+    "a pattern of checks": (
+        {"policy": {"modeRules": [ENFORCED, {"mode": "enforce", "checks": ["GPU_LOST"]}]}},
+        "'/policy/modeRules/1/checks/0': value must be 'text like gpu-* or gpu-lost'",
+    ),
+    "a webhook's name": (
+        {"notifications": {"webhooks": [{"name": "On Call"}]}},
+        "'/notifications/webhooks/0/name': value must be 'text like training or pool-1'",
+    ),
+    "a registry with a scheme": (
+        {"image": {"registry": "https://registry.example"}},
+        "'/image/registry': value must be 'a host and a path in lower case without https://",
     ),
     "more than all of a pool": (
         {"policy": {"pools": [{"name": "a", "labels": {"a": "b"}, "share": "100.1%"}]}},
-        "'/policy/pools/0/share': '100.1%' does not match",
+        "'/policy/pools/0/share': value must be 'text like 5%",
     ),
     "no aggregator": ({"aggregator": {"replicas": 0}}, "/aggregator/replicas': minimum: got 0, want 1"),
     "no upgrade": ({"agent": {"maxUnavailable": 0}}, "/agent/maxUnavailable': minimum: got 0, want 1"),
     "no upgrade, as a share": (
         {"agent": {"maxUnavailable": "0%"}},
-        "/agent/maxUnavailable': '0%' does not match",
+        "/agent/maxUnavailable': value must be 'a number of nodes such as 5, or a share",
     ),
     **{
         f"an unknown check of {field.split('.')[-1]}": (
@@ -78,23 +94,23 @@ REFUSED = {
     },
     "everybody": ({"networkPolicy": {"metricsFrom": []}}, "/networkPolicy/metricsFrom': minItems"),
     **{
-        f"{path} is {value!r}": (nested(path, value), f"'/{path.replace('.', '/')}'")
-        for path, value in (
-            ("image.registry", "registry example"),
-            ("image.tag", "1.0 beta"),
-            ("agent.image.repository", "Nodeguard"),
-            ("agent.priorityClassName", "System_Critical"),
-            ("agent.maxUnavailable", 10**12),
-            ("agent.resources.requests.cpu", "20 m"),
-            ("agent.resources.limits.memory", "192MB"),
-            ("aggregator.resources.requests.memory", -1),
-            ("aggregator.resources.limits.memory", True),
-            ("aggregator.nodeSelector.pool", "a b"),
-            ("aggregator.podLabels.team", "a/b"),
-            ("notificationSecretName", "Webhooks"),
-            ("certificates.certManager.duration", "90d"),
-            ("metrics.podMonitor.interval", "30"),
-            ("priorityClass.value", -(10**12)),
+        f"{path} is {value!r}": (nested(path, value), f"'/{path.replace('.', '/')}': {error}")
+        for path, value, error in (
+            ("image.registry", "registry example", "value must be 'a host and a path in lower case"),
+            ("image.tag", "1.0 beta", "value must be 'a tag such as 1.2.3'"),
+            ("agent.image.repository", "Nodeguard", "value must be 'a path in lower case without a tag"),
+            ("agent.priorityClassName", "System_Critical", "value must be 'a name of lower-case letters"),
+            ("agent.maxUnavailable", 10**12, "maximum"),
+            ("agent.resources.requests.cpu", "20 m", "value must be 'a quantity such as 20m"),
+            ("agent.resources.limits.memory", "192MB", "value must be 'a quantity such as 20m, 192Mi"),
+            ("aggregator.resources.requests.memory", -1, "minimum"),
+            ("aggregator.resources.limits.memory", True, "got boolean, want number or string"),
+            ("aggregator.nodeSelector.pool", "a b", "value must be 'the value of a label"),
+            ("aggregator.podLabels.team", "a/b", "value must be 'the value of a label"),
+            ("notificationSecretName", "Webhooks", "value must be 'a name of lower-case letters"),
+            ("certificates.certManager.duration", "90d", "value must be 'a duration such as 2160h"),
+            ("metrics.podMonitor.interval", "30", "value must be 'a duration such as 30s"),
+            ("priorityClass.value", -(10**12), "minimum"),
         )
     },
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+
 import pytest
 import yaml
 
@@ -31,6 +34,23 @@ def test_alert_rules_are_those_of_the_chart() -> None:
 
 def test_the_schema_of_the_values_has_the_current_policy() -> None:
     assert (CHART / "values.schema.json").read_text() == values_schema(), REMEDY
+
+
+def test_each_pattern_of_the_values_has_an_error_for_a_person() -> None:
+    def unexplained(schema: object) -> Iterator[object]:
+        match schema:
+            case {"if": {"pattern": _}, "else": {"const": _}}:
+                return
+            case {"pattern": str(pattern)}:
+                yield pattern
+            case dict():
+                for item in schema.values():
+                    yield from unexplained(item)
+            case list():
+                for item in schema:
+                    yield from unexplained(item)
+
+    assert list(unexplained(json.loads(values_schema()))) == []
 
 
 def test_the_chart_lists_the_checks_of_the_catalogue() -> None:
