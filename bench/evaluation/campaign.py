@@ -20,7 +20,6 @@ from msgspec import Struct
 from msgspec.json import decode, encode
 
 from bench.evaluation.background import draw_background
-from bench.evaluation.competing.rule import competing_planner
 from bench.evaluation.constants import scaled_planner
 from bench.evaluation.corners import drawn_parameters
 from bench.evaluation.draw import ATTEMPTS, draw_plant, world_of
@@ -39,11 +38,7 @@ from nodeguard.model.policy import default_policy
 from nodeguard.simulate.simulation import enforce_all
 
 # The rules that can be evaluated: each makes a planner from a policy and the checks.
-RULES: Mapping[str, MakePlanner] = {
-    "present": Planner,
-    "simple": simple_planner,
-    "competing": competing_planner,
-}
+RULES: Mapping[str, MakePlanner] = {"present": Planner, "simple": simple_planner}
 
 
 class Task(Struct, frozen=True):

@@ -147,7 +147,7 @@ class SuppressedChecks:
         checks = [
             check
             for check, firings in votes.firings.items()
-            if len(firings.latest) >= self._votes.rule.suppression.min_nodes
+            if len(firings.latest) >= votes.rule.suppression.min_nodes
             and scopes.get(check, ()) is not None
             and (
                 check in votes.changed_checks
@@ -161,7 +161,7 @@ class SuppressedChecks:
 
         self._unexplained = {
             check: firings
-            for check, firings in self._find_suspected(checks, candidates, excluded, now).items()
+            for check, firings in suspected_checks(checks, votes, candidates, excluded, now).items()
             if self.may_be_false(check, firings.nodes, now) and not self._were_judged(check, firings.nodes)
         }
         self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
@@ -170,16 +170,6 @@ class SuppressedChecks:
         """Return whether an earlier aggregator decided on the latest onsets of a check on some nodes."""
         latest = self._votes.firings[check].latest
         return self._votes.were_judged({uid: latest[uid] for uid in uids}, self._votes.rule.grace_period)
-
-    def _find_suspected(
-        self,
-        checks: Collection[str],
-        candidates: Collection[Candidate],
-        explained: Callable[[str], Set[str]],
-        now: float,
-    ) -> dict[str, UnexplainedFirings]:
-        """Return the checks to suspect. explained: returns the nodes on which a cause explains a check."""
-        return suspected_checks(checks, self._votes, candidates, explained, self._votes.rule, now)
 
     def may_be_false(self, check: str, uids: Collection[str], now: float) -> bool:
         """Return whether a check may be wrong on some nodes: on a fact, only with what reads and reports it,

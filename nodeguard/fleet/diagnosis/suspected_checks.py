@@ -34,7 +34,6 @@ def suspected_checks(
     votes: VoteIndex,
     candidates: Iterable[Candidate],
     explained: Callable[[str], Set[str]],
-    rule: DiagnosisPolicy,
     now: float,
 ) -> dict[str, UnexplainedFirings]:
     """Return the checks to suspect, with the nodes on which nothing explains them.
@@ -45,7 +44,7 @@ def suspected_checks(
     suspected = {}
     for check in checks:
         own = [candidate for candidate in candidates if candidate.fault_class in votes.classes_of(check)]
-        unexplained = _unexplained(check, votes, own, explained(check), rule, now)
+        unexplained = _unexplained(check, votes, own, explained(check), now)
         if unexplained is not None:
             suspected[check] = unexplained
     return suspected
@@ -56,11 +55,10 @@ def _unexplained(
     votes: VoteIndex,
     candidates: Collection[Candidate],
     explained: Set[str],
-    rule: DiagnosisPolicy,
     now: float,
 ) -> UnexplainedFirings | None:
     """Return the firings of a check that neither its candidates nor other causes explain; None for few."""
-    firings, members = votes.firings[check], votes.members
+    firings, members, rule = votes.firings[check], votes.members, votes.rule
     topology_of = members.topology_of
     before = PriorRate(votes.usual_rate(check) * len(members), votes.began)
     # One version is most of a fleet: its nodes are independent.
