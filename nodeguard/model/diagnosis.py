@@ -23,6 +23,9 @@ STALE_CHECK = "agent-silent"
 # A part of the nodes of a domain, written as a number.
 NodeShare = Annotated[float, Meta(gt=0.0, le=1.0)]
 
+# Onsets of one node a day. One in 2,700 years is rarer than any fault: less would only round to zero.
+DailyRate = Annotated[float, Meta(ge=1e-6, le=1_000.0)]
+
 
 class VoteTopology(Struct, frozen=True, forbid_unknown_fields=True):
     """A topology in which a fault class votes. share: minimum share of a parent's nodes that vote."""
@@ -70,7 +73,7 @@ class FaultClass(Struct, frozen=True, forbid_unknown_fields=True):
     windows: Annotated[tuple[Window, ...], Meta(min_length=1, max_length=5)]
     share: NodeShare
     phrase: Annotated[str, Meta(min_length=1, max_length=100)]
-    daily_rate: Annotated[float, Meta(gt=0.0, le=1_000.0)] = 0.01
+    daily_rate: DailyRate = 0.01
     weak: bool = False
     lasting: bool = False
     normal_operation: bool = False
@@ -132,7 +135,7 @@ class FaultClassChange(Struct, frozen=True, forbid_unknown_fields=True, rename="
     checks: CheckPatterns | UnsetType = UNSET
     windows: Windows | UnsetType = UNSET
     share: Share | UnsetType = UNSET
-    daily_rate: Annotated[float, Meta(gt=0.0, le=1_000.0)] | UnsetType = UNSET
+    daily_rate: DailyRate | UnsetType = UNSET
 
 
 # Two affected nodes are enough if they are at least this share of a domain: assumed.

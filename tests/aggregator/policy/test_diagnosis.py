@@ -73,7 +73,12 @@ def test_a_fault_class_keeps_the_defaults_of_missing_fields() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["enforce: [driver]", "minNodes: 1", "suppression: {significance: 1}"],
+    [
+        "enforce: [driver]",
+        "minNodes: 1",
+        "suppression: {significance: 1}",
+        "faultClasses: {link: {dailyRate: 1.0e-320}}",
+    ],
 )
 def test_invalid_values_are_refused(text: str) -> None:
     with pytest.raises(ConfigError):
