@@ -143,7 +143,10 @@ class Lease:
         holder has not renewed it in time.
         """
         until = self._held_until if self._holder == self.identity else self._other_until
-        return self._holder.rpartition("_")[0] if now < until else ""
+        if now >= until:
+            return ""
+        # Another kind of client may hold the lease, under any identity.
+        return single_line(self._holder.rpartition("_")[0] or self._holder)
 
     def is_held(self, now: float) -> bool:
         """Return whether a write may begin now, which may take 5 s at most."""
@@ -281,6 +284,7 @@ class Lease:
         if self._held_until == _NEVER or self.epoch != record.spec.transitions:
             logger.info("became leader", extra={"epoch": record.spec.transitions})
         self._record, self.epoch, self.vacant_since = record, record.spec.transitions, None
+        self._min_epoch = max(self._min_epoch, self.epoch)
         self.renewals += 1
         # The response to an earlier attempt may come after that to a later one.
         self._held_until = max(self._held_until, started_at + HOLD_SECONDS)
@@ -315,8 +319,7 @@ class Lease:
             self._was_read = True
             self.earlier_term = _term(record.spec)
         # So that the epoch continues if the lease is deleted.
-        if self._min_epoch < record.spec.transitions < _MAX_EPOCH:
-            self._min_epoch = record.spec.transitions
+        self._min_epoch = max(self._min_epoch, record.spec.transitions)
         return record
 
     async def _create(self) -> LeaseRecord:
@@ -384,8 +387,12 @@ def _spec(holder: str, epoch: int, duration: int, *, is_new: bool) -> dict[str, 
 def _term(spec: _Spec) -> tuple[float, float] | None:
     """Return from when until when the holder of a lease led; None if the lease does not have that."""
     acquired, renewed = parse_or_zero(spec.acquired or ""), parse_or_zero(spec.renewed or "")
-    return (acquired, renewed) if acquired and renewed else None
+    return (acquired, renewed) if 0.0 < acquired <= renewed else None
 
 
 def _decode(body: bytes) -> LeaseRecord:
-    return decoded(_DECODER.decode, body, "the Lease")
+    """Return a Lease, without an epoch that no aggregator has written: the next one might not fit into it."""
+    record = decoded(_DECODER.decode, body, "the Lease")
+    if not 0 <= record.spec.transitions < _MAX_EPOCH:
+        record.spec.transitions = 0
+    return record

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError
-from nodeguard.kube.lease import HOLD_SECONDS, LEASE_SECONDS, Lease, LeaseRecord
+from nodeguard.kube.lease import HOLD_SECONDS, LEASE_SECONDS, MAX_DURATION, Lease, LeaseRecord
 from nodeguard.model.instant import parse_rfc3339
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster
@@ -349,3 +349,43 @@ async def test_an_error_is_logged_once(near_api: ApiClient, log: LogLines) -> No
         assert not await lost.renew(float(now))
     assert len(log.text()) == 1
     assert 'namespaces "nowhere" not found' in log.text()[0]
+
+
+async def test_a_number_of_transitions_that_no_lease_reaches_starts_no_epoch(
+    near_api: ApiClient, api_server: Cluster
+) -> None:
+    path = f"{LEASES}/nodeguard"
+    largest = {"spec": {"leaseTransitions": 2**31 - 1}}
+    first, second = candidate(near_api, "one"), candidate(near_api, "two")
+    first.raise_epoch_above(7)
+    await first.renew(100.0)
+    # The holder keeps its lease with the next epoch.
+    api_server.api.patch(path, largest)
+    assert await first.renew(104.0)
+    assert await first.renew(105.0)
+    assert (first.epoch, spec(api_server)["leaseTransitions"]) == (9, 9)
+    await first.release()
+    # A candidate that knows no epoch takes it, too.
+    api_server.api.patch(path, largest)
+    assert await second.renew(110.0)
+    assert (second.epoch, spec(api_server)["leaseTransitions"]) == (1, 1)
+    api_server.api.patch(path, largest)
+    third = candidate(near_api, "three")
+    assert await third.seize()
+    assert spec(api_server)["leaseTransitions"] == 1
+
+
+async def test_a_lease_of_a_foreign_client_is_respected_and_then_taken(
+    near_api: ApiClient, api_server: Cluster, log: LogLines
+) -> None:
+    times = {"acquireTime": "0001-01-01T00:00:00.000000Z", "renewTime": "9999-12-31T23:59:59.000000Z"}
+    foreign = {"holderIdentity": "a\nb" + "x" * 100_000, "leaseDurationSeconds": 2**31 - 1, **times}
+    api_server.api.post(LEASES, {"metadata": {"name": "nodeguard"}, "spec": foreign})
+    lease = candidate(near_api, "one")
+    assert not await lease.renew(100.0)
+    assert lease.holder(100.0).startswith("a bx")
+    assert len(lease.holder(100.0)) <= 400
+    assert not await lease.renew(100.0 + MAX_DURATION - 1.0)
+    assert await lease.renew(100.0 + MAX_DURATION)
+    assert lease.earlier_term is None
+    assert lease.holder(101.0 + MAX_DURATION) == "one"
