@@ -1,4 +1,4 @@
-# make demo      a fleet on recorded machines, with faults and their handling, within a minute
+# make demo      a fleet on recorded machines, with faults and their handling, in 1 to 3 minutes
 # make quick     the tests that need no control plane, Prometheus or root, without the slow ones: two to three minutes
 # make test-cluster  the tests that `make quick` leaves out, without those in pods
 # make test      all tests, those in pods where the machine can run pods; ARGS selects: make test ARGS=tests/judge
