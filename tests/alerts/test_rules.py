@@ -40,7 +40,7 @@ OBSERVES = {
 }
 
 # Sections of each alert in the runbook.
-SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation")
+SECTIONS = ("Meaning", "Look", "Do")
 
 COMPONENTS = pytest.mark.parametrize("component", SEVERITIES)
 EVERY_RULE = pytest.mark.parametrize(("component", "rule"), RULES, ids=[rule["alert"] for _, rule in RULES])
