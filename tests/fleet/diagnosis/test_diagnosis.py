@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from math import comb, log
 
 import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import DegradedDomain
-from nodeguard.fleet.diagnosis.significance import fewest_significant, significance
 from nodeguard.model.diagnosis import STALE_CHECK
 from tests.fleet.diagnosis.scene import LEAVES, NODES, VIEWS, Voters
 from tests.policies import diagnosis_policy
@@ -117,83 +115,6 @@ def test_a_power_feed_is_degraded_instead_of_its_racks() -> None:
     assert fleet.degraded == ["power/feed1"]
 
 
-def test_a_stale_fleet_is_the_fault_of_the_observer() -> None:
-    fleet = Voters()
-    fleet.show(random.Random(1).sample(fleet.nodes, 400), STALE_CHECK)
-    fleet.after(20.0)
-    assert (fleet.degraded, fleet.suppressed) == ([], {STALE_CHECK: ""})
-    assert not fleet.diagnosis.suppressed_checks[STALE_CHECK].confirmed
-
-
-@pytest.mark.parametrize("check", ["gpu-lost", "port-down"])
-def test_a_check_that_fires_everywhere_is_suppressed(check: str) -> None:
-    fleet = Voters()
-    fleet.show(random.Random(1).sample(fleet.nodes, 200), check, every=0.05)
-    fleet.after(20.0)
-    assert (fleet.degraded, fleet.suppressed) == ([], {check: ""})
-    suppressed = fleet.diagnosis.suppressed_checks[check]
-    assert (suppressed.limit, suppressed.within, suppressed.confirmed) == (5, 600.0, False)
-    assert fleet.diagnosis.checks.suppression(check, "3-3-3") == suppressed
-    fleet.show(fleet.leaf(1, 3), check)
-    fleet.after(60.0)
-    assert fleet.degraded == []
-
-
-def test_a_confirmed_check_is_suppressed_too() -> None:
-    fleet = Voters()
-    nodes = random.Random(1).sample(fleet.nodes, 20)
-    fleet.confirmed = set(nodes[:8])
-    fleet.show(nodes, "gpu-lost")
-    fleet.after(20.0)
-    assert fleet.diagnosis.suppressed_checks["gpu-lost"].confirmed
-
-
-def test_a_check_that_fires_on_one_version_is_suppressed_there() -> None:
-    fleet = Voters()
-    new = [uid for uid in fleet.nodes if uid.endswith(("-5", "-6"))]
-    random.Random(1).shuffle(new)
-    for uid in new:
-        fleet.place(uid, driver="590")
-    fleet.show(new[:30], "gpu-lost", every=1.0)
-    fleet.after(20.0)
-    assert fleet.suppressed == {"gpu-lost": "driver/590"}
-    assert fleet.diagnosis.checks.suppression("gpu-lost", new[40]) is not None
-    assert fleet.diagnosis.checks.suppression("gpu-lost", "0-0-0") is None
-
-
-def test_a_rack_with_a_new_version_is_not_degraded() -> None:
-    fleet = Voters()
-    rack = fleet.leaf(1, 3, 8)
-    for uid in rack:
-        fleet.place(uid, agent="2")
-    fleet.show(rack, "gpu-thermal-slowdown")
-    fleet.after(20.0)
-    assert (fleet.degraded, fleet.suppressed) == ([], {"gpu-thermal-slowdown": "agent/2"})
-
-
-def test_few_nodes_that_fail_soon_after_they_receive_a_version_have_its_fault() -> None:
-    """Three of 32 nodes are less than the share of the class, and a rollout takes hours."""
-    fleet = Voters()
-    for number, uid in enumerate([*fleet.leaf(0, 0), *fleet.leaf(3, 3)]):
-        fleet.place(uid, driver="590")
-        fleet.after(600.0)
-        if number % 12 == 0:
-            fleet.show([uid], "driver-library-mismatch")
-            fleet.after(20.0)
-    assert (fleet.degraded, fleet.suppressed) == ([], {"driver-library-mismatch": "driver/590"})
-
-
-def test_few_nodes_that_fail_long_after_they_received_a_version_do_not_show_its_fault() -> None:
-    fleet = Voters()
-    for uid in (*fleet.leaf(0, 0), *fleet.leaf(3, 3)):
-        fleet.place(uid, driver="590")
-        fleet.after(600.0)
-    for uid in ("0-0-0", "3-3-0", "3-3-8"):
-        fleet.after(7_200.0)
-        fleet.show([uid], "driver-library-mismatch")
-    assert (fleet.degraded, fleet.suppressed) == ([], {})
-
-
 def test_a_pod_with_more_votes_than_its_degraded_leaf_explains_replaces_it() -> None:
     fleet = Voters()
     for leaf in range(LEAVES):
@@ -295,17 +216,6 @@ def test_an_operator_clears_a_domain() -> None:
     assert (fleet.degraded, fleet.suppressed) == ([], {})
 
 
-def test_a_suppression_ends_when_the_check_is_quiet() -> None:
-    fleet = Voters()
-    nodes = random.Random(1).sample(fleet.nodes, 20)
-    fleet.show(nodes, "gpu-lost")
-    fleet.after(3_600.0)
-    assert fleet.suppressed == {"gpu-lost": ""}
-    fleet.over(nodes, "gpu-lost")
-    fleet.after(120.0)
-    assert fleet.suppressed == {}
-
-
 def test_a_restored_domain_recovers() -> None:
     fleet = Voters()
     classes = ("link-down", "unknown")
@@ -367,24 +277,6 @@ def test_a_tally_has_the_votes_that_a_domain_needs() -> None:
     assert fleet.degraded == ["fabric/p1/l3"]
 
 
-def test_a_domain_too_small_for_significance_needs_more_votes_than_nodes() -> None:
-    assert fewest_significant(16, 1e-4, 13.8) == 3
-    assert fewest_significant(2, 0.5, 13.8) == 3
-    for members, chance in ((16, 0.01), (300, 0.05), (7_500, 0.1)):
-        few = fewest_significant(members, chance, 13.8)
-        assert significance(few, members, chance) >= 13.8 > significance(few - 1, members, chance)
-
-
-def test_significance_is_the_tail_of_a_binomial_distribution() -> None:
-    for members, chance, voters in ((8, 0.01, 4), (16, 0.2, 16), (300, 0.05, 30)):
-        tail = sum(
-            comb(members, many) * chance**many * (1 - chance) ** (members - many)
-            for many in range(voters, members + 1)
-        )
-        assert significance(voters, members, chance) == pytest.approx(-log(tail))
-    assert significance(1, 16, 0.2) == 0.0
-
-
 def test_a_tie_of_domains_goes_to_the_topology_that_the_class_lists_first() -> None:
     fleet = Voters()
     for number, uid in enumerate(fleet.leaf(1, 3)):
@@ -408,13 +300,6 @@ def test_weak_candidates_elsewhere_do_not_hide_a_leaf_with_a_quarter_of_its_link
     fleet.show(fleet.leaf(1, 3, down))
     fleet.after(30.0)
     assert (fleet.degraded, fleet.suppressed) == (["fabric/p1/l3"], {})
-
-
-def test_weak_candidates_in_many_pods_suppress_their_check() -> None:
-    fleet = Voters()
-    fleet.show([uid for pod in range(4) for uid in fleet.leaf(pod, 5, 3)])
-    fleet.after(30.0)
-    assert (fleet.degraded, fleet.suppressed) == ([], {"port-down": ""})
 
 
 def test_onsets_of_faults_that_are_over_vote_by_another_rule() -> None:
