@@ -9,9 +9,9 @@ import pytest
 
 from nodeguard.aggregator.notifications.settings import read_notifications
 from tests.cli.parsed_options import aggregator_options
+from tests.daemonset.chart_values import VALUES, pod_container, workloads
 from tests.daemonset.helm import Helm, pick
 from tests.daemonset.manifests import AGGREGATOR
-from tests.daemonset.test_chart import VALUES, pod_container, workloads
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.daemonset.chart_values import SITE_CHECK
 from tests.daemonset.helm import CHART, RELEASE, Helm
 from tests.daemonset.manifests import NAMESPACE
-from tests.daemonset.test_chart import SITE_CHECK
 
 
 def nested(path: str, value: object) -> dict[str, Any]:

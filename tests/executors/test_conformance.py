@@ -16,7 +16,8 @@ from nodeguard.kube.client import ApiClient
 from nodeguard.model.decision import NodeDecision
 from nodeguard.model.mark import Charge, Mark, MarkCause, MarkRecord, NodeMarks
 from tests.controlplane.cluster import Cluster
-from tests.executors.places import AdvicePlace, KubePlace, OwnerPlace, WebhookPlace
+from tests.executors.kube_place import KubePlace, OwnerPlace
+from tests.executors.places import AdvicePlace, WebhookPlace
 from tests.executors.receiver import MarkReceiver
 from tests.kube.detour import Detour
 
