@@ -1,15 +1,17 @@
-"""nodeguard explain: a check, a fault class, an Xid or an SXid, found by name, number or words."""
+"""nodeguard explain: a check, a fault class, an Xid, an SXid or a line of the kernel log."""
 
 from __future__ import annotations
 
 import re
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.cli.check_catalogue import STDIN, load_catalogue
 from nodeguard.cli.options import add_checks, add_output
+from nodeguard.cli.render.log_line import explain_log_line, log_line_view
 from nodeguard.cli.render.terminal import PLAIN, StyledLine, StyledText, format_lines, format_view
 from nodeguard.cli.render.xid import (
     CodeOutput,
@@ -37,7 +39,7 @@ def run(options: Namespace) -> int:
         kind = options.words[0].lower()
         raise UsageError(f"a {kind} is described, not explained: write nodeguard describe {kind} NAME")
     catalogue, _ = load_catalogue(options.checks)
-    text = " ".join(options.words).strip()
+    text = (sys.stdin.read() if options.words == [STDIN] else " ".join(options.words)).strip()
     if not text:
         raise UsageError("SUBJECT is empty: name a check, a code or words to search for")
     check = _check(catalogue, text.removeprefix("check "))
@@ -47,6 +49,11 @@ def run(options: Namespace) -> int:
         _print(check, explain_check(check), options.output)
     elif (fault_class := _fault_class(catalogue, text)) is not None:
         _print(fault_class, explain_class(catalogue, fault_class), options.output)
+    elif (line := explain_log_line(catalogue, text)) is not None:
+        if isinstance(line, CodeOutput):
+            _print(line, _code_view(catalogue, line), options.output)
+        else:
+            _print(line, log_line_view(catalogue, line), options.output)
     else:
         matches = _search(catalogue, text)
         lines = list(_search_lines(text, matches))
@@ -58,22 +65,24 @@ def build_parser() -> ArgumentParser:
     """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard explain",
-        description="Explain what a check, a fault class, an Xid or an SXid means and what to do. Other "
-        "words are searched in all checks and codes.",
+        description="Explain what a check, a fault class, an Xid, an SXid or a line of the kernel log means "
+        "and what to do. Other words are searched in all checks and codes.",
         examples=(
             "nodeguard explain gpu-lost",
             "nodeguard explain 79",
             "nodeguard explain sxid 20034",
             "nodeguard explain link-down",
             "nodeguard explain ecc",
+            "nodeguard explain 'nvme nvme0: I/O 221 QID 12 timeout, aborting'",
+            "dmesg | tail -n 1 | nodeguard explain -",
         ),
     )
     parser.add_argument(
         "words",
         nargs="+",
         metavar="SUBJECT",
-        help="name of a check or a fault class; xid NUMBER, sxid NUMBER or a NUMBER; or words to search for, "
-        "after sxid in SXids only",
+        help="name of a check or a fault class; xid NUMBER, sxid NUMBER or a NUMBER; words to search for, "
+        "after sxid in SXids only; a line of the kernel log; or - for a text on standard input",
     )
     add_output(parser, "text", "json", "yaml")
     add_checks(parser)

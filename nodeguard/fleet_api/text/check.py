@@ -171,6 +171,16 @@ def explanation_view(catalogue: Catalogue, name: str) -> View | None:
     return None
 
 
+def check_list(catalogue: Catalogue, names: Iterable[str]) -> Iterator[Field]:
+    """Yield a row for each check of some names that the catalogue has, with health and title."""
+    wanted = set(names)
+    label = "checks"
+    for check in catalogue.checks:
+        if check.id in wanted:
+            yield Field(label, f"{check.id} ({check.health.value}): {check.title}")
+            label = ""
+
+
 def explain_check(check: Check) -> View:
     """Return the text about a check: what it means, when it fires and what to do."""
     paragraphs = (Note(" ".join(paragraph.split())) for paragraph in check.description.split("\n\n"))
