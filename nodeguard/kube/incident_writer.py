@@ -180,7 +180,13 @@ class IncidentWriter:
         return self._stored_fields.is_stored(observed.name, observed.status, status)
 
     def _delete_old(self, now: float) -> None:
-        resolved = [item for item in self._observed.values() if item.status.state == IncidentState.RESOLVED]
+        # Another client may have resolved an open one: its status is written again.
+        opened = {name for name, status in self._desired.items() if status.state != IncidentState.RESOLVED}
+        resolved = [
+            observed
+            for name, observed in self._observed.items()
+            if observed.status.state == IncidentState.RESOLVED and name not in opened
+        ]
         resolved.sort(key=lambda observed: observed.status.resolved_at, reverse=True)
         for index, observed in enumerate(resolved):
             is_old = parse_or_zero(observed.status.resolved_at) < now - _KEEP_SECONDS

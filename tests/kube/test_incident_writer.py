@@ -307,6 +307,28 @@ async def test_changed_and_deleted_objects_are_written_again(api: ApiClient, def
         assert incident["metadata"]["uid"] != uid
 
 
+async def overwrite(api: ApiClient) -> None:
+    body = {"status": {"state": "Resolved", "message": "all is well"}}
+    await api.request("PATCH", f"{PATH}/{LOST.name}/status", body=body, content_type=MERGE_PATCH)
+
+
+async def test_an_open_incident_that_another_client_resolves_is_not_deleted(
+    api: ApiClient, defined: Cluster
+) -> None:
+    async with running_writer(api) as (writers, writer, _):
+        writer.set_desired([LOST], NOW)
+        await writers.until(lambda: writer.current_incidents() == [LOST])
+        await writers.idle()
+        uid = writer.object_uid(LOST.name)
+        writers.may = False
+        await overwrite(api)
+        await writers.until(lambda: writer.current_incidents() != [LOST])
+        writer.set_desired([LOST], NOW)
+        writers.may = True
+        await writers.until(lambda: writer.current_incidents() == [LOST])
+        assert writer.object_uid(LOST.name) == uid
+
+
 async def test_old_resolved_incidents_are_deleted(
     api: ApiClient, defined: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
