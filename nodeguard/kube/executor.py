@@ -15,14 +15,11 @@ from nodeguard.kube.client import STRATEGIC_MERGE_PATCH, version_number
 from nodeguard.kube.errors import ApiError, is_refusal
 from nodeguard.kube.fenced_client import FencedClient
 from nodeguard.kube.node_patch import MarkError, check_hold, condition_patch, is_held_back, mark_patch
+from nodeguard.kube.repeated_writes import RepeatedWrites
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
-from nodeguard.local.rate_limiter import KeyedRateLimiter, Rate
-from nodeguard.model.node import Node, Taint
+from nodeguard.model.node import Node
 
-# Writes of the same taints of a Node: another client may remove them each time, or an admission webhook may
-# leave them out. Nodes for which these are counted.
-_REPEATS = Rate(burst=5.0, per_second=1.0 / 60.0)
-_MAX_REPEATED = 1_000
+_UNDONE = "another client or an admission webhook changes the taints of {}"
 
 
 class WriteResult(StrEnum):
@@ -76,9 +73,8 @@ class Executor:
         self._on_outcome = on_outcome
         # Nodes from responses, by uid, until the watch delivers the same version.
         self._responses: dict[str, Node] = {}
-        # Taints that were written last, by uid.
-        self._written: dict[str, tuple[Taint, ...]] = {}
-        self._repeats = KeyedRateLimiter(_REPEATS, _MAX_REPEATED)
+        # The taints of Nodes: an admission webhook may leave them out, too.
+        self._repeats = RepeatedWrites()
 
     def set_desired(self, desired: DesiredNode) -> None:
         """Write the desired marks of a Node, in place of those that were desired before."""
@@ -99,7 +95,7 @@ class Executor:
     def forget(self, uid: str) -> None:
         """Stop writing a Node, which was deleted."""
         self._responses.pop(uid, None)
-        self._written.pop(uid, None)
+        self._repeats.forget(uid)
         self._marks.drop(("node", uid))
         self._later.drop(("condition", uid))
 
@@ -123,14 +119,14 @@ class Executor:
             self._client.check_node_epoch(f"Node {node.name}", node.annotations)
             if (patch := mark_patch(node, desired, self._client.epoch)) is not None:
                 check_hold(node, desired)
-                is_repeat = "taints" in patch.get("spec", {}) and self._is_repeat(desired)
-                if is_repeat and self._repeats.wait(desired.uid, time.monotonic()):
-                    raise _removed_again(desired)
+                has_taints = "taints" in patch.get("spec", {})
+                if has_taints:
+                    self._repeats.check(desired.uid, desired.taints, _UNDONE.format(desired.name))
                 path = f"{nodes.PATH}/{node.name}"
                 node = nodes.decode_node(await self._client.write("PATCH", path, patch))
-                self._responses[node.uid], self._written[node.uid] = node, desired.taints
-                if is_repeat:
-                    self._repeats.take(desired.uid, time.monotonic())
+                self._responses[node.uid] = node
+                if has_taints:
+                    self._repeats.record(desired.uid, desired.taints)
         except MarkError as error:
             refusal = WriteError(str(error), is_refused=True)
             self._on_outcome(WriteOutcome(desired, WriteResult.REFUSED, str(error), node, error=refusal))
@@ -139,10 +135,6 @@ class Executor:
         else:
             self._on_outcome(WriteOutcome(desired, WriteResult.WRITTEN, node=node))
             self._queue_condition(node, desired)
-
-    def _is_repeat(self, desired: DesiredNode) -> bool:
-        """Return whether the taints of a Node are those that were written last."""
-        return bool(desired.taints) and desired.taints == self._written.get(desired.uid)
 
     async def _handle_error(self, desired: DesiredNode, error: ApiError) -> None:
         """Raise ConflictError if the Node has changed, and the error if it has not."""
@@ -218,14 +210,6 @@ class Executor:
                 raise ConflictError from None
         else:
             self._responses[node.uid] = node
-
-
-def _removed_again(desired: DesiredNode) -> ApiError:
-    message = (
-        f"another client or an admission webhook removes the taints of {desired.name} each time: nodeguard"
-        " writes them once a minute; the audit log of the API server names it"
-    )
-    return ApiError(200, "Removed", message)
 
 
 def _key(desired: DesiredNode) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from nodeguard.kube.incident_object import (
     status_patch,
 )
 from nodeguard.kube.incident_projection import incident_status, to_incident
+from nodeguard.kube.repeated_writes import RepeatedWrites
 from nodeguard.kube.stored_fields import StoredFields
 from nodeguard.kube.watch import Watch, WatchHandler
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
@@ -34,6 +35,8 @@ _KEEP_RESOLVED, _KEEP_SECONDS = 500, 7 * 86_400.0
 # Seconds by which an operator's clock may be ahead. A decision of a later time has an invalid time.
 _CLOCK_SKEW = 60.0
 
+_UNDONE = "another client deletes or overwrites the NodeIncident {}"
+
 
 class IncidentWriter:
     """Writes the desired incidents. It is the handler of a watch of all incidents."""
@@ -46,6 +49,7 @@ class IncidentWriter:
         self._incidents: dict[str, Incident] = {}  # by name, as of the last `set_desired`
         self._desired: dict[str, IncidentStatus] = {}
         self._stored_fields = StoredFields()
+        self._repeats = RepeatedWrites()  # of objects that another client deletes or overwrites
         self._is_synced = False
         self._updated_at = 0.0  # the time of the last `set_desired`
 
@@ -62,6 +66,7 @@ class IncidentWriter:
             for name, incident in self._incidents.items()
         }
         for name in before.keys() - self._desired.keys():
+            self._repeats.forget(name)
             # The end of an incident that is in the cluster is written, though it is no longer desired.
             if before[name].state != IncidentState.RESOLVED or name not in self._observed:
                 self._queue.drop(("incident", name))
@@ -122,6 +127,7 @@ class IncidentWriter:
         observed = self._observed.get(name)
         if observed is not None and self._is_written(observed, desired):
             return
+        self._repeats.check(name, desired, _UNDONE.format(name))
         # A value that the server refused before may be permitted now.
         self._stored_fields.forget(name)
         if observed is None:
@@ -145,6 +151,7 @@ class IncidentWriter:
                 raise
             self._observed.pop(name, None)
             raise ConflictError from None
+        self._repeats.record(name, desired)
         # The watch delivers this later, unless it was faster; until then it must not be written again.
         latest = self._observed.get(name)
         if latest is None or not _is_newer(latest, answer):

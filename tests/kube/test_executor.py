@@ -88,7 +88,7 @@ async def test_taints_that_another_client_removes_each_time_are_written_once_a_m
         assert failed.result == WriteResult.FAILED
         assert failed.error is not None
         assert not failed.error.is_refused
-        assert "another client or an admission webhook removes the taints of gpu-0 each time" in failed.reason
+        assert "another client or an admission webhook changes the taints of gpu-0 each time" in failed.reason
         # Other marks, and other Nodes, are written at once.
         writers.executor.set_desired(desired(await read(api, names[0]), QUARANTINE, SUSPECT))
         writers.executor.set_desired(desired(await read(api, names[1]), QUARANTINE))

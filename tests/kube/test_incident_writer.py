@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -307,11 +307,6 @@ async def test_changed_and_deleted_objects_are_written_again(api: ApiClient, def
         assert incident["metadata"]["uid"] != uid
 
 
-async def overwrite(api: ApiClient) -> None:
-    body = {"status": {"state": "Resolved", "message": "all is well"}}
-    await api.request("PATCH", f"{PATH}/{LOST.name}/status", body=body, content_type=MERGE_PATCH)
-
-
 async def test_an_open_incident_that_another_client_resolves_is_not_deleted(
     api: ApiClient, defined: Cluster
 ) -> None:
@@ -327,6 +322,37 @@ async def test_an_open_incident_that_another_client_resolves_is_not_deleted(
         writers.may = True
         await writers.until(lambda: writer.current_incidents() == [LOST])
         assert writer.object_uid(LOST.name) == uid
+
+
+async def delete(api: ApiClient) -> None:
+    await api.request("DELETE", f"{PATH}/{LOST.name}")
+
+
+async def overwrite(api: ApiClient) -> None:
+    body = {"status": {"state": "Resolved", "message": "all is well"}}
+    await api.request("PATCH", f"{PATH}/{LOST.name}/status", body=body, content_type=MERGE_PATCH)
+
+
+@pytest.mark.parametrize("undo", [delete, overwrite])
+async def test_an_incident_that_another_client_changes_each_time_is_written_once_a_minute(
+    api: ApiClient, defined: Cluster, undo: Callable[[ApiClient], Awaitable[None]]
+) -> None:
+    undone = 0
+    async with running_writer(api) as (writers, writer, _):
+        writer.set_desired([LOST], NOW)
+        async with asyncio.timeout(PATIENCE):
+            while not any(
+                "each time: nodeguard writes it once a minute" in line for line in writers.messages
+            ):
+                if writer.current_incidents() == [LOST] and not writers.later.pending:
+                    await undo(api)
+                    undone += 1
+                await asyncio.sleep(0.01)
+        # The first write is no repetition.
+        assert undone == 6
+        # What changes is written at once.
+        writer.set_desired([replace(LOST, state=IncidentState.RECOVERING)], NOW)
+        await writers.until(lambda: [item.state for item in writer.current_incidents()] == ["Recovering"])
 
 
 async def test_old_resolved_incidents_are_deleted(
