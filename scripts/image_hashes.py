@@ -46,8 +46,8 @@ def text(hashes: Sequence[Mapping[str, str]]) -> str:
     names = sorted({name for of_machine in hashes for name in of_machine}, key=str.lower)
     lines = []
     for name in names:
-        found = sorted({of_machine[name] for of_machine in hashes if name in of_machine})
-        lines.append(" \\\n".join([name, *(f"    --hash=sha256:{value}" for value in found)]))
+        digests = sorted({of_machine[name] for of_machine in hashes if name in of_machine})
+        lines.append(" \\\n".join([name, *(f"    --hash=sha256:{value}" for value in digests)]))
     return _HEADER + "\n".join(lines) + "\n"
 
 

@@ -42,9 +42,9 @@ def build(directory: Path) -> None:
         _git("archive", f"--output={archive}", "HEAD")
         _extract(archive, tree)
         # The sdist first: the build of a wheel leaves a directory in the tree.
-        made = _setuptools("build_sdist", tree, Path(scratch), time)
-        _extract(made, Path(scratch) / "sdist")
-        pack(directory / made.name, _files(Path(scratch) / "sdist"), time)
+        sdist = _setuptools("build_sdist", tree, Path(scratch), time)
+        _extract(sdist, Path(scratch) / "sdist")
+        pack(directory / sdist.name, _files(Path(scratch) / "sdist"), time)
         chart = {f"nodeguard/{name}": path for name, path in _files(tree / "daemonset" / "chart").items()}
         pack(directory / f"nodeguard-{version()}.tgz", chart, time)
         wheel = _setuptools("build_wheel", tree, directory, time)
@@ -81,10 +81,10 @@ def _bill(wheel: Path) -> dict[str, object]:
     """
     pinned = dict(_PINNED.findall((ROOT / "requirements" / "aggregator.txt").read_text("utf-8")))
     installed = {name: distribution(name) for name in pinned}
-    for name, found in installed.items():
-        if found.version != pinned[name]:
+    for name, package in installed.items():
+        if package.version != pinned[name]:
             sys.exit(
-                f"{name} {found.version} is installed, not {pinned[name]}: remove .venv, and run make again"
+                f"{name} {package.version} is installed, not {pinned[name]}: remove .venv, and run make again"
             )
     product = {
         "type": "application",

@@ -98,9 +98,9 @@ class Injector:
             raise InjectionError("the agent has not read every source yet: try again in a minute")
         target = find_target(self._agent.verdict, check.id, request.target, self._gpu_names())
         self._require_free(check.id, target)
-        what = f"{check.id} on {target_label(target)} for {format_duration(request.seconds)}"
+        fault = f"{check.id} on {target_label(target)} for {format_duration(request.seconds)}"
         if request.dry_run:
-            return f"would inject {what}: {check.health.value}, action {check.action.value}"
+            return f"would inject {fault}: {check.health.value}, action {check.action.value}"
         self._number += 1
         name, until = str(self._number), now.wall + request.seconds
         observations = (item for reading in self._agent.latest.values() for item in reading.observations)
@@ -110,7 +110,7 @@ class Injector:
         self._active[name] = _Active(injection, now.mono + request.seconds, now.boot_id)
         logger.warning("fault injected", extra=_fields(injection))
         self._publish()
-        return f"injected {what}, until {rfc3339(until)}; to end it: nodeguard inject --clear {name}"
+        return f"injected {fault}, until {rfc3339(until)}; to end it: nodeguard inject --clear {name}"
 
     def _require_free(self, check: str, target: str) -> None:
         """Raise InjectionError for a fault that is injected already, and for one too many."""

@@ -11,6 +11,7 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
+from nodeguard.model.projection import project
 
 
 class MarkEnd(StrEnum):
@@ -141,23 +142,23 @@ class MarkTracker:
             _end(span, at, MarkEnd.FINDING_ENDED)
 
     def _request_changed(self, planner: Planner, outcome: MarkDecision, at: float) -> None:
-        want, span = outcome.request, self._requested.get(outcome.request.key)
+        mark_request, span = outcome.request, self._requested.get(outcome.request.key)
         # The plan is carried out at once.
         state = IncidentState.MARKED if outcome.is_granted else outcome.state
         if state == IncidentState.PENDING:
-            self._in_grace.add(want.key)
+            self._in_grace.add(mark_request.key)
             return
-        self._in_grace.discard(want.key)
-        if span is not None and (span.state, span.request.mark) != (state, want.mark):
+        self._in_grace.discard(mark_request.key)
+        if span is not None and (span.state, span.request.mark) != (state, mark_request.mark):
             end = MarkEnd.MARKED if state == IncidentState.MARKED else MarkEnd.REPLACED
-            _end(self._requested.pop(want.key), at, end)
+            _end(self._requested.pop(mark_request.key), at, end)
             span = None
         if state == IncidentState.MARKED:
             return
         if span is None:
-            pool = planner.state.placements[want.uid].pool
-            request = RequestedMark(want.node, want.uid, pool, want.check, want.target, want.mark)
-            span = self._requested[want.key] = self._start(request, state, at)
+            pool = planner.state.placements[mark_request.uid].pool
+            request = project(RequestedMark, mark_request, pool=pool)
+            span = self._requested[mark_request.key] = self._start(request, state, at)
         if outcome.reason and outcome.reason not in span.reasons:
             span.reasons.append(outcome.reason)
 

@@ -48,14 +48,16 @@ class Replacements:
         """Return the replacement of a name, with the same length, kinds of characters and capitals."""
         plain = original.lower() if original.isascii() else original
         if (kind, plain) not in self._made:
-            made = self._fresh(kind, plain)
-            self._made[kind, plain] = made
-            self._used.add((kind, made))
-        made = self._made[kind, plain]
+            pseudonym = self._fresh(kind, plain)
+            self._made[kind, plain] = pseudonym
+            self._used.add((kind, pseudonym))
+        pseudonym = self._made[kind, plain]
         if kind != "word":
             # A digit may have become a letter, so that the case applies to the whole.
-            return made.upper() if original.isupper() else made
-        return "".join(new.upper() if old.isupper() else new for old, new in zip(original, made, strict=True))
+            return pseudonym.upper() if original.isupper() else pseudonym
+        return "".join(
+            new.upper() if old.isupper() else new for old, new in zip(original, pseudonym, strict=True)
+        )
 
     def ipv4(self, original: str) -> str:
         """Return the replacement of an IPv4 address: the next unused address."""
@@ -65,16 +67,16 @@ class Replacements:
         return self._ipv4[original]
 
     def _fresh(self, kind: Kind, plain: str) -> str:
-        made = plain
+        pseudonym = plain
         # A name of one digit has only nine replacements, which may all be in use.
         for attempt in range(100):
             noise = self._noise(f"{kind} {attempt} {plain}", len(plain))
-            made = "".join(_character(kind, old, byte) for old, byte in zip(plain, noise, strict=True))
-            if kind == "number" and made.startswith("0"):
+            pseudonym = "".join(_character(kind, old, byte) for old, byte in zip(plain, noise, strict=True))
+            if kind == "number" and pseudonym.startswith("0"):
                 continue
-            if made != plain and (kind, made) not in self._used:
+            if pseudonym != plain and (kind, pseudonym) not in self._used:
                 break
-        return made
+        return pseudonym
 
     def _noise(self, text: str, length: int) -> bytes:
         blocks = range(0, length, 64)

@@ -109,9 +109,9 @@ def anonymous_words(text: str, vocabulary: frozenset[str], word: Callable[[str],
     """Return the text of a line without marks, every word replaced that is neither known nor marked."""
 
     def replaced(match: re.Match[str]) -> str:
-        found = match[0]
-        is_kept = found.startswith("\\") or _form(found) in vocabulary or _SHAPE.fullmatch(found)
-        return found if is_kept else word(found)
+        matched = match[0]
+        is_kept = matched.startswith("\\") or _form(matched) in vocabulary or _SHAPE.fullmatch(matched)
+        return matched if is_kept else word(matched)
 
     return "".join(
         part if index % 2 else _WORD.sub(replaced, part) for index, part in enumerate(_DONE.split(text))

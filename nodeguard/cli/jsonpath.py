@@ -71,8 +71,8 @@ class Template:
 
     def _fail(self, expected: str) -> NoReturn:
         rest = self._text[self._position :]
-        found = f"found '{rest}'" if rest else "found its end"
-        raise TemplateError(f"template, character {self._position + 1}: expected {expected}, {found}")
+        actual = f"found '{rest}'" if rest else "found its end"
+        raise TemplateError(f"template, character {self._position + 1}: expected {expected}, {actual}")
 
     def _read_parts(self, *, in_range: bool) -> tuple[str | Path | Range, ...]:
         parts: list[str | Path | Range] = []

@@ -68,21 +68,21 @@ def _actions(objects: ClusterObjects) -> Diagnostic:
 
 def _pods(name: str, workload: str, namespace: str, workloads: Iterable[Workload]) -> Diagnostic:
     places = {item.namespace: item for item in workloads if item.name == workload}
-    found = places.get(namespace)
-    if found is None:
+    installed = places.get(namespace)
+    if installed is None:
         message = f"there is no {workload} in namespace {namespace}"
         if places:
             return failed(
                 name, message, f"it is in {first_names(sorted(places))}: name the namespace with -n"
             )
         return failed(name, message, "install the chart")
-    count = f"{found.ready} of {found.desired} pods of {found.namespace}/{workload} are ready"
-    remedy = f"kubectl describe pods -n {found.namespace} -l app.kubernetes.io/name={workload}"
-    if not found.desired:
-        return failed(name, f"{found.namespace}/{workload} has no pods", _REMEDIES_WITHOUT_PODS[workload])
-    if found.ready < found.desired:
+    count = f"{installed.ready} of {installed.desired} pods of {installed.namespace}/{workload} are ready"
+    remedy = f"kubectl describe pods -n {installed.namespace} -l app.kubernetes.io/name={workload}"
+    if not installed.desired:
+        return failed(name, f"{installed.namespace}/{workload} has no pods", _REMEDIES_WITHOUT_PODS[workload])
+    if installed.ready < installed.desired:
         return failed(name, count, remedy)
-    if found.is_updating:
+    if installed.is_updating:
         return warning(name, f"{count}, and an update is not complete", f"wait; if it lasts, {remedy}")
     return passed(name, count)
 

@@ -170,10 +170,10 @@ def _forbidden(configs: ConfigTexts) -> str:
 
 def _other_tools(objects: ClusterObjects) -> Diagnostic:
     """Report other tools that mark or repair nodes."""
-    found = sorted({tool for item in objects.workloads for tool in _OTHER_TOOLS if item.runs(tool)})
-    if not found:
+    tools = sorted({tool for item in objects.workloads for tool in _OTHER_TOOLS if item.runs(tool)})
+    if not tools:
         return passed("other tools", "no other tool that marks or repairs nodes was found")
-    message = f"also mark, drain or repair nodes: {', '.join(found)}"
+    message = f"also mark, drain or repair nodes: {', '.join(tools)}"
     return warning("other tools", message, "let one tool decide: see docs/concepts/neighbours.md")
 
 

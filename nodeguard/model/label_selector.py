@@ -125,7 +125,7 @@ class _Parser:
 
     def _error(self, expected: str) -> SelectorError:
         token, position = self._tokens[0]
-        found = f"'{token}'" if token else _END
+        actual = f"'{token}'" if token else _END
         return SelectorError(
-            f"label selector '{self._text}': character {position + 1}: expected {expected}, found {found}"
+            f"label selector '{self._text}': character {position + 1}: expected {expected}, found {actual}"
         )

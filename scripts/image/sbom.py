@@ -30,7 +30,7 @@ def bill(name: str, packages: Path, status: Path, release: Path = OS_RELEASE) ->
     name: of the image. packages: directory of the installed Python distributions. status: the database of
     dpkg, with the packages of the base. release: os-release(5) of the base.
     """
-    python = [distribution_component(found) for found in distributions(path=[str(packages)])]
+    python = [distribution_component(package) for package in distributions(path=[str(packages)])]
     (version,) = [component["version"] for component in python if component["name"] == PRODUCT]
     interpreter = _component("cpython", platform.python_version(), "generic", "PSF-2.0") | {
         "type": "platform"

@@ -26,7 +26,7 @@ class Value(NamedTuple):
 
 def values() -> list[Value]:
     """Return the values and sections in the order of the file."""
-    found: list[Value] = []
+    documented: list[Value] = []
     path: list[str] = []
     comment: list[str] = []
     # The comment at the top describes the file.
@@ -37,10 +37,10 @@ def values() -> list[Value]:
         elif text and not text.startswith("-"):
             depth = (len(line) - len(line.lstrip())) // 2
             path = [*path[:depth], text.partition(":")[0]]
-            found.append(Value(tuple(path), " ".join(comment)))
+            documented.append(Value(tuple(path), " ".join(comment)))
         if not text.startswith("#"):
             comment = []
-    return found
+    return documented
 
 
 def chart_values() -> str:

@@ -50,16 +50,16 @@ def _difference(first: PolicyResult, second: PolicyResult) -> dict[str, object]:
     under both. first_domain_nodes, second_domain_nodes: number of nodes with the mark of a domain under one
     policy only.
     """
-    found = compare_policies(first, second)
+    difference = compare_policies(first, second)
     return {
-        "first": found.first.marks,
-        "second": found.second.marks,
-        "both": len(found.marks),
-        "first_covered": found.first.covered,
-        "second_covered": found.second.covered,
-        "first_domains": found.first.domains,
-        "second_domains": found.second.domains,
-        "both_domains": found.domains,
-        "first_domain_nodes": found.first.domain_nodes,
-        "second_domain_nodes": found.second.domain_nodes,
+        "first": difference.first.marks,
+        "second": difference.second.marks,
+        "both": len(difference.marks),
+        "first_covered": difference.first.covered,
+        "second_covered": difference.second.covered,
+        "first_domains": difference.first.domains,
+        "second_domains": difference.second.domains,
+        "both_domains": difference.domains,
+        "first_domain_nodes": difference.first.domain_nodes,
+        "second_domain_nodes": difference.second.domain_nodes,
     }

@@ -37,13 +37,13 @@ class ComponentFaults(Struct):
 
     def add(self, spans: tuple[tuple[float, float], ...]) -> None:
         """Add faults; those that are close to each other count once."""
-        found: list[tuple[float, float]] = []
+        merged: list[tuple[float, float]] = []
         for start, end in sorted((*self.spans, *spans)):
-            if found and start - found[-1][1] < _ONE:
-                found[-1] = found[-1][0], max(end, found[-1][1])
+            if merged and start - merged[-1][1] < _ONE:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
             else:
-                found.append((start, end))
-        self.spans = tuple(found[-_EACH:])
+                merged.append((start, end))
+        self.spans = tuple(merged[-_EACH:])
 
     def weight(self, now: float) -> tuple[int, float]:
         """Return how many faults are remembered, and their weight."""

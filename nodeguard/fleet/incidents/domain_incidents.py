@@ -108,11 +108,11 @@ class SharedIncidents:
 
     def _with_jobs(self, incident: Incident, uids: tuple[str, ...]) -> Incident:
         """Return an incident with the jobs of its nodes, which are read again only after a change."""
-        nodes, version, found = self._jobs.get(incident.name, ((), -1, ((), 0)))
+        nodes, version, jobs = self._jobs.get(incident.name, ((), -1, ((), 0)))
         if nodes is not uids or version != self._votes.jobs.version:
-            found = hit_jobs(uids, self._votes.jobs)
-            self._jobs[incident.name] = uids, self._votes.jobs.version, found
-        names, omitted = found
+            jobs = hit_jobs(uids, self._votes.jobs)
+            self._jobs[incident.name] = uids, self._votes.jobs.version, jobs
+        names, omitted = jobs
         return replace(incident, jobs=names, jobs_omitted=omitted)
 
     def parents(
@@ -138,11 +138,11 @@ class SharedIncidents:
             ends[failed, injected] = min(end if is_early else 0.0, ends.get((failed, injected), inf))
         # A fault that several incidents explain, or one in part, has an incident of its own.
         parents = {failed: name for failed, (name, *others) in names.items() if name and not others}
-        found = ParentIncidents(parents, {subject: end for subject, end in ends.items() if end})
-        if not found.early:
+        parent_incidents = ParentIncidents(parents, {subject: end for subject, end in ends.items() if end})
+        if not parent_incidents.early:
             # An early fault changes with time only.
-            self._parents[placement.uid] = placement, report, found
-        return found
+            self._parents[placement.uid] = placement, report, parent_incidents
+        return parent_incidents
 
     def parent_incident(self, uid: str, check: str, since: float, now: Instant) -> str:
         """Return the name of the incident that explains a check's finding on a node; empty for none."""

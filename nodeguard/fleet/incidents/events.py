@@ -74,12 +74,12 @@ def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
     # A message about a domain or a check names it.
     place = f"{after.cause} on {hardware_label(after.target, after.hardware)}: " if after.node else ""
     message = after.message or ("injected" if after.injected else "")
-    found = f"{message}; " if message else ""
+    fault = f"{message}; " if message else ""
     jobs = jobs_text(after.jobs, after.jobs_omitted)
     hit = f"; jobs: {jobs}" if jobs and not after.target.startswith(JOB) else ""
     rise = f"health changed from {before.health.value} to {after.health.value}; " if before and rose else ""
     refused = f"; {after.detail}" if _is_marked_too_weakly(after) and after.detail else ""
-    message = f"{place}{found}{rise}{_done(after)}{refused}{hit} ({after.name})"
+    message = f"{place}{fault}{rise}{_done(after)}{refused}{hit} ({after.name})"
     return IncidentEvent(
         after.uid, after.node, reason, message[:1000], warning, after.name, ends=not after.is_open
     )

@@ -59,15 +59,15 @@ class _LocationPatterns:
             self._beginning.setdefault(beginning, []).append(row)
 
     def path(self, node: str) -> str:
-        found, first = "", -1
+        matched, first = "", -1
         for end in range(len(node) + 1):
             for at, pattern, path in self._beginning.get(node[:end], ()):
                 if 0 <= first < at:
                     break
                 if pattern.match(node):
-                    found, first = path, at
+                    matched, first = path, at
                     break
-        return found
+        return matched
 
 
 def is_pattern(node: str) -> bool:
