@@ -34,8 +34,7 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard checks",
         description="List the checks by family. With --checks DIR, or - for a file on standard input, "
-        "validate "
-        "your own checks and list the result.",
+        "validate your own checks and list the result.",
         examples=(
             "nodeguard checks --family nvlink",
             "nodeguard checks --checks checks.d",

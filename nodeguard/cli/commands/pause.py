@@ -22,8 +22,7 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard pause",
         description="Stop setting new marks until nodeguard resume, across restarts. Marks of faults that "
-        "are over "
-        "are still released.",
+        "are over are still released.",
         examples=("nodeguard pause --reason 'a bad driver'",),
     )
     parser.add_argument("--reason", default="", metavar="TEXT", help="reason, for other operators")

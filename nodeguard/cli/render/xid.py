@@ -13,8 +13,7 @@ from nodeguard.model.check import Compare, EventOccurred, Increase
 
 _UNLISTED = (
     "Drivers add codes faster than tables follow. nodeguard reports it as a warning, and never as a "
-    "fault. Look it "
-    "up in NVIDIA's current Xid catalog."
+    "fault. Look it up in NVIDIA's current Xid catalog."
 )
 _PRINTED = "The severity in the driver's message decides at run time: Fatal, Non-fatal or Correctable."
 _IN_ADVANCE = f"{_PRINTED} The fields below are what is known in advance."
