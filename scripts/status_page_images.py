@@ -67,9 +67,7 @@ async def take(tab: Tab, path: Path) -> None:
     """Write a picture of the page, with few colors."""
     await tab.screenshot(path)
     await asyncio.to_thread(
-        subprocess.run,
-        ["pngquant", "--force", "--strip", "--output", str(path), "64", str(path)],
-        check=True,
+        subprocess.run, ["pngquant", "--force", "--strip", "--output", str(path), "64", str(path)], check=True
     )
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 

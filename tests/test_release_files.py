@@ -114,10 +114,7 @@ def test_the_bill_of_materials_is_of_the_wheel_and_the_pinned_packages(dist: Pat
     bill = json.loads((dist / BILL).read_text())
     digest = hashlib.sha256((dist / WHEEL).read_bytes()).hexdigest()
     product = bill["metadata"]["component"]
-    assert (product["version"], product["hashes"]) == (
-        __version__,
-        [{"alg": "SHA-256", "content": digest}],
-    )
+    assert (product["version"], product["hashes"]) == (__version__, [{"alg": "SHA-256", "content": digest}])
     pinned = re.findall(
         r"^(\S+)==(\S+)", (ROOT / "requirements" / "aggregator.txt").read_text(), re.MULTILINE
     )

@@ -30,10 +30,7 @@ PACKAGED: Mapping[str, Sequence[str]] = {
     "namespaces": ("ip", "curl"),
     "kubelet": ("buildah", "containerd", "runc", "debootstrap", "ip"),
 }
-BUILT: Mapping[str, Sequence[Part]] = {
-    "cluster": (KUBERNETES, KUEUE),
-    "kubelet": (KUBERNETES, KUBELET),
-}
+BUILT: Mapping[str, Sequence[Part]] = {"cluster": (KUBERNETES, KUEUE), "kubelet": (KUBERNETES, KUBELET)}
 
 
 class _Selection:

@@ -65,11 +65,7 @@ class GpuDetacher:
     """
 
     def __init__(
-        self,
-        agent: Agent,
-        source: NvmlSource | None,
-        close_devices: CloseDevices,
-        detached: DetachedGpus,
+        self, agent: Agent, source: NvmlSource | None, close_devices: CloseDevices, detached: DetachedGpus
     ) -> None:
         self._agent = agent
         self._source = source

@@ -103,11 +103,7 @@ class AgentMetrics(Collector):
     """The registry of one agent: its own metrics and those of its process, collected at each scrape."""
 
     def __init__(
-        self,
-        agent: Agent,
-        queue: DeliveryQueue,
-        endpoints: EndpointPool | None,
-        injections: ActiveInjections,
+        self, agent: Agent, queue: DeliveryQueue, endpoints: EndpointPool | None, injections: ActiveInjections
     ) -> None:
         self._agent, self._queue, self._endpoints = agent, queue, endpoints
         self._injections = injections

@@ -169,10 +169,7 @@ def _is_empty(figures: Figures) -> bool:
 
 
 def _figures(
-    members: _Members,
-    gaps: Sequence[tuple[float, float]],
-    period: tuple[float, float],
-    node_days: float,
+    members: _Members, gaps: Sequence[tuple[float, float]], period: tuple[float, float], node_days: float
 ) -> Figures:
     since, until = period
     faults, observed_faults = _begun(members.faults, gaps, period)

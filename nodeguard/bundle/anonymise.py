@@ -158,9 +158,7 @@ _COMMON_UNITS = frozenset(
 )
 
 # In the kernel log: addresses of storage, GUIDs and keys; identities of processors.
-_LONG_HEX = re.compile(
-    r"(?<![0-9A-Za-z])(0x|(?=\d*[A-Fa-f]))([0-9A-Fa-f]{12,})(?![0-9A-Za-z])",
-)
+_LONG_HEX = re.compile(r"(?<![0-9A-Za-z])(0x|(?=\d*[A-Fa-f]))([0-9A-Fa-f]{12,})(?![0-9A-Za-z])")
 _PPIN = re.compile(r"(?<=\bPPIN )[0-9a-fA-F]+|(?<=\bPPIN: )[0-9a-fA-F]+|(?<=\bPPIN:)[0-9a-fA-F]+")
 # Shorter serials would match unrelated numbers.
 _SHORTEST_SERIAL = 6

@@ -29,7 +29,7 @@ _STANDARD = re.compile(
     r"|none|tmpfs|ramfs|devtmpfs|udev|devpts|sysfs|cgroup2?|securityfs|debugfs|tracefs|configfs|pstore|bpf|efivarfs"
     r"|overlay|systemd-1|binfmt_misc|hugetlbfs|mqueue|fusectl|rpc_pipefs|sunrpc|nsfs|autofs|squashfs|swap|http|https"
     r"|nvidia|driver|firmware|gpu|kernel|kubepods(?:-burstable|-besteffort)?(?:-pod)?(?:\.slice)?|burstable|besteffort"
-    r"|(?:system|user|machine|runtime)\.slice|slurm|\d{1,3}",
+    r"|(?:system|user|machine|runtime)\.slice|slurm|\d{1,3}"
 )
 _WORD = re.compile(r"[^/:@=,\s]+")
 

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 CHECKS_ENVIRONMENT = "NODEGUARD_CHECKS"
 
 # Other output formats of kubectl.
-_TEMPLATES = (
-    "jsonpath-as-json",
-    "jsonpath-file",
-    "go-template",
-    "go-template-file",
-    "custom-columns",
-)
+_TEMPLATES = ("jsonpath-as-json", "jsonpath-file", "go-template", "go-template-file", "custom-columns")
 
 # The kubeconfig of kubectl.
 USER_KUBECONFIG = "$KUBECONFIG, else ~/.kube/config"

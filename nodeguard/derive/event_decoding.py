@@ -59,9 +59,7 @@ def decode_events(
 
 
 def _with_lines(
-    state: DeriveState,
-    lines: Mapping[str, Sequence[XidLine]],
-    xids: Mapping[str, tuple[XidRecord, ...]],
+    state: DeriveState, lines: Mapping[str, Sequence[XidLine]], xids: Mapping[str, tuple[XidRecord, ...]]
 ) -> DeriveState:
     """Return the state with new lines and their records, of the GPUs with the latest ones."""
     if not lines:

@@ -65,10 +65,7 @@ def add_peer_references(latest: LatestReadings, wanted: Mapping[str, str]) -> No
 def _make(signal: str, target: str, signals: Mapping[str, Scalar]) -> tuple[str, ...]:
     """Return the make of a target: the properties that its peers share, except the compared signal."""
     kind_name = target_kind(target)
-    return (
-        kind_name,
-        *(str(signals.get(name, "")) for name in _MAKES.get(kind_name, ()) if name != signal),
-    )
+    return (kind_name, *(str(signals.get(name, "")) for name in _MAKES.get(kind_name, ()) if name != signal))
 
 
 # Signals that make targets of one kind peers; a GPU for a display is no peer of those that compute.

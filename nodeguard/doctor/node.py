@@ -20,13 +20,7 @@ from nodeguard.agent.reporting.credentials import (
     TokenFile,
     tls_context,
 )
-from nodeguard.agent.reporting.endpoint import (
-    Address,
-    ReplicaIps,
-    parse_address,
-    resolve,
-    resolve_error,
-)
+from nodeguard.agent.reporting.endpoint import Address, ReplicaIps, parse_address, resolve, resolve_error
 from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, warning
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Verdict

@@ -79,11 +79,7 @@ def _health(findings: Iterable[ReportedFinding], *, passed: bool) -> str:
 
 
 def _component(
-    node: str,
-    target: str,
-    component: ReportedComponent | None,
-    findings: list[ReportedFinding],
-    health: str,
+    node: str, target: str, component: ReportedComponent | None, findings: list[ReportedFinding], health: str
 ) -> ComponentView:
     reported = component or _ABSENT
     worst = max(findings, key=lambda finding: finding.health.rank, default=None)

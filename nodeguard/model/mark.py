@@ -162,10 +162,7 @@ def mark_kind(name: str) -> MarkKind:
     if name in MARK_KINDS:
         return Mark(name).kind
     return MarkKind(
-        requester=Requester.FINDING,
-        style="suspect",
-        marked=f"marked {name}",
-        effect=f"mark {{}} {name}",
+        requester=Requester.FINDING, style="suspect", marked=f"marked {name}", effect=f"mark {{}} {name}"
     )
 
 

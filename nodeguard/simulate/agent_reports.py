@@ -34,10 +34,7 @@ _UPTIME, _UPTIME_AFTER_REBOOT = 1_000_000.0, 60.0
 # Seconds without an evaluation after which one more is needed before the next: twice the shortest window.
 _MAX_GAP = 1200.0
 
-_TARGET_KINDS: Mapping[Subsystem, tuple[str, ...]] = {
-    "gpu": (NODE, "gpu", "nvlink"),
-    "port": (NODE, "port"),
-}
+_TARGET_KINDS: Mapping[Subsystem, tuple[str, ...]] = {"gpu": (NODE, "gpu", "nvlink"), "port": (NODE, "port")}
 _INVENTORY = Inventory(driver="580.95.05", kernel="6.8.0-52-generic", platform="")
 
 

@@ -140,10 +140,7 @@ FAULT_KINDS: Mapping[str, FaultKind] = {
         FaultKind(UNREACHABLE, None, _nothing),
         FaultKind("application", "gpu", _application, is_fault=False),
         FaultKind(
-            "ecc-contained",
-            "gpu",
-            _logged(94, _CONTAINED, **{"gpu.ecc.uncorrected": 1}),
-            is_fault=False,
+            "ecc-contained", "gpu", _logged(94, _CONTAINED, **{"gpu.ecc.uncorrected": 1}), is_fault=False
         ),
         FaultKind("warm", "gpu", _hot("gpu.clocks.sw_thermal", 6.0, 1), is_fault=False),
     )

@@ -95,10 +95,7 @@ class SimulatedAgents:
         self._merged: dict[tuple[int, ...], tuple[Report, tuple[Report, ...]]] = {}
 
     def events(
-        self,
-        faults: Iterable[Fault],
-        chance: Random,
-        changes: Iterable[NodeChange] = (),
+        self, faults: Iterable[Fault], chance: Random, changes: Iterable[NodeChange] = ()
     ) -> list[FleetEvent]:
         """Return all events of some faults, by time. Each agent evaluates at its own offset. changes: of
         Nodes, by operators.

@@ -84,11 +84,7 @@ def decode_reply(data: bytes) -> tuple[Reply, tuple[str, ...]]:
         except (msgspec.DecodeError, RecursionError) as error:
             errors.append(f"an instruction is ignored, {_reason(error)}: {_remedy(envelope.version)}")
     reply = Reply(
-        envelope.version,
-        envelope.acked_sequence,
-        envelope.resend,
-        tuple(instructions),
-        envelope.injectable,
+        envelope.version, envelope.acked_sequence, envelope.resend, tuple(instructions), envelope.injectable
     )
     return reply, tuple(errors)
 

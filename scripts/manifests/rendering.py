@@ -133,11 +133,7 @@ def _for_helm(schema: Any) -> Any:
             if pattern == _SHARE:
                 pattern, text_format = _SHARE_UP_TO_ALL, f"{text_format}, at most 100%"
             other = {key: value for key, value in schema.items() if key not in {"type", "pattern"}}
-            return {
-                **other,
-                "if": {"type": "string", "pattern": pattern},
-                "else": {"const": text_format},
-            }
+            return {**other, "if": {"type": "string", "pattern": pattern}, "else": {"const": text_format}}
         case dict():
             return {key: _for_helm(value) for key, value in schema.items()}
         case list():

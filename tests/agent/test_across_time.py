@@ -24,11 +24,7 @@ from tests.derive.readings import GPUS, xid
 BOOTED = 1e9
 DAY = 86_400.0
 GPU, OTHER = GPUS[:2]
-UNCORRECTABLE, REMAP_FAILED, RISEN = (
-    "gpu-ecc-uncorrectable",
-    "gpu-row-remap-failed",
-    "gpu-pcie-replays",
-)
+UNCORRECTABLE, REMAP_FAILED, RISEN = ("gpu-ecc-uncorrectable", "gpu-row-remap-failed", "gpu-pcie-replays")
 RESET = Event("gpu.reset", 0.0, "nvidia 0000:1b:00.0: reset done")
 LOADED = Event("driver.load", 0.0, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module")
 

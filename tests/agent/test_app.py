@@ -31,10 +31,7 @@ def test_invalid_options_are_refused_at_the_start(tmp_path: Path) -> None:
 
 def test_each_address_is_an_endpoint() -> None:
     both = ReportingOptions(("https://a/", "https://b/"), "/none")
-    assert list(endpoint_pool("agent.yaml", both, DeliveryQueue()).acked_at()) == [
-        "https://a",
-        "https://b",
-    ]
+    assert list(endpoint_pool("agent.yaml", both, DeliveryQueue()).acked_at()) == ["https://a", "https://b"]
 
 
 def test_the_agent_imports_no_http_client_but_h11() -> None:

@@ -35,10 +35,7 @@ def test_a_soak_is_longer_when_a_fault_comes_back() -> None:
     assert shown(result.marks) == [("node-1", 105, 801, "proven"), ("node-1", 2005, 3301, "proven")]
     assert [
         (mark.followup.finding_end, mark.followup.brief, mark.followup.recurred) for mark in result.marks
-    ] == [
-        (EpisodeEnd.RESOLVED, True, True),
-        (EpisodeEnd.RESOLVED, True, False),
-    ]
+    ] == [(EpisodeEnd.RESOLVED, True, True), (EpisodeEnd.RESOLVED, True, False)]
 
 
 def test_a_mark_is_withheld_until_the_budget_allows_it() -> None:

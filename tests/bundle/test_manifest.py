@@ -92,11 +92,7 @@ def test_times_are_rfc_3339(text: str, seconds: float) -> None:
             "format: 1\nhost: x",
             "line 2: host: is not known here: use one of hostname, boot_id, ",
         ),
-        (
-            "format: 1",
-            "format: 1\nsources: [nvml]",
-            "line 2: sources: a list does not fit: write a mapping",
-        ),
+        ("format: 1", "format: 1\nsources: [nvml]", "line 2: sources: a list does not fit: write a mapping"),
         (
             "format: 1",
             "format: 1\nsources: {nvml: yes}",

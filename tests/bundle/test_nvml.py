@@ -109,10 +109,7 @@ def test_a_device_loses_its_handle_and_gets_it_back_with_what_it_answered() -> N
 def test_the_next_device_may_appear_and_no_other() -> None:
     assert uuids(
         frame(three(), {"devices": {"4": {"nvmlDeviceGetUUID": "e"}, "3": {"nvmlDeviceGetUUID": "d"}}})
-    )[3:] == [
-        "d",
-        "e",
-    ]
+    )[3:] == ["d", "e"]
     with pytest.raises(
         BundleError, match=r"devices\.4: there are 3 devices, numbered from 0: name one of them, or"
     ):

@@ -14,7 +14,7 @@ ROOT: Directory = {
         "class": {"infiniband": {"mlx5_0": Link("../../devices/mlx5_0")}, "empty": {}},
         "devices": {"mlx5_0": {"state": "4: ACTIVE\n", "port": {"counter": "0"}, "old": Link("state")}},
         "loop": Link("loop"),
-    },
+    }
 }
 
 

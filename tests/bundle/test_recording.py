@@ -240,10 +240,7 @@ def test_source_without_a_manifest_entry_is_recorded_if_the_bundle_has_its_data(
         ),
         ({"frames/30/errors.yaml": "sys/a: E"}, "frames/30/errors.yaml: sys/a: 'E' is not a known failure"),
         ({"calls.json": {"adjtimex": None}}, "calls.json: adjtimex: is not an object"),
-        (
-            {"frames/30/sys/l": Link("../../../bundle.yaml")},
-            "frames/30/sys/l: is a link out of the bundle",
-        ),
+        ({"frames/30/sys/l": Link("../../../bundle.yaml")}, "frames/30/sys/l: is a link out of the bundle"),
         ({"frames/x/a": ""}, "frames/x: is not a number of seconds"),
         ({"frames/30/bundle.yaml": ""}, "frames/30/bundle.yaml: is not allowed in a frame: remove it"),
         ({"frames/30/frames/60/a": ""}, "frames/30/frames: is not allowed in a frame: remove it"),

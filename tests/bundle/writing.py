@@ -20,10 +20,7 @@ def open_writer(
     directory: Path, machine: RecordedTree | None = None, anonymiser: Anonymiser | None = None
 ) -> BundleWriter:
     return BundleWriter(
-        str(directory),
-        MANIFEST,
-        (machine or RecordedTree({}, {}, TreeCache())).link,
-        anonymiser=anonymiser,
+        str(directory), MANIFEST, (machine or RecordedTree({}, {}, TreeCache())).link, anonymiser=anonymiser
     )
 
 

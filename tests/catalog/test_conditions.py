@@ -102,10 +102,7 @@ def written_path(path: FieldPath) -> str:
             {"event": "a.happened", "unless_read": ["a.level"]},
             EventOccurred("a.happened", unless_read={"a.level": ""}),
         ),
-        (
-            {"signal": "a.level", "below": 5, "for": "5m"},
-            Sustained(Compare("a.level", "below", 5), 300.0),
-        ),
+        ({"signal": "a.level", "below": 5, "for": "5m"}, Sustained(Compare("a.level", "below", 5), 300.0)),
         (
             {"signal": "a.level", "below": 5, "for": "30s", "seen_once": False},
             Sustained(Compare("a.level", "below", 5), 30.0, seen_once=False),

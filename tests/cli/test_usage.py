@@ -6,15 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.cli.usage import (
-    FATAL,
-    OK,
-    UNKNOWN,
-    WARNING,
-    ArgumentParser,
-    duration,
-    whole_number,
-)
+from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, duration, whole_number
 
 NOT_A_DURATION = "is not a duration: expected a value like 30s, 10m or 2h"
 OUT_OF_RANGE = "is out of range: expected more than 0s and at most 30d"

@@ -21,13 +21,7 @@ from nodeguard.kube.incident_projection import incident_status, to_incident
 from nodeguard.model.finding import DataStatus, Finding, Health, Verdict
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import (
-    STATE_ANNOTATION,
-    Charge,
-    Mark,
-    MarkCause,
-    MarkRecord,
-)
+from nodeguard.model.mark import STATE_ANNOTATION, Charge, Mark, MarkCause, MarkRecord
 from nodeguard.model.node import Taint
 from nodeguard.wire.encoding import decode_message, encode
 from nodeguard.wire.report import Report

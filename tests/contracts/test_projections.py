@@ -20,12 +20,7 @@ from nodeguard.cli.render.verdict_json import finding_output
 from nodeguard.fleet.diagnosis.results import DegradedDomain
 from nodeguard.model.finding import Finding
 from nodeguard.model.incident import Incident, IncidentState
-from nodeguard.model.mark import (
-    DegradedMark,
-    Mark,
-    MarkCause,
-    MarkRecord,
-)
+from nodeguard.model.mark import DegradedMark, Mark, MarkCause, MarkRecord
 from tests.contracts.carried import (
     NOW,
     domain_after_restart,
@@ -125,12 +120,7 @@ PROJECTIONS = (
             "evidence[].count": "the message of the finding has the count",
         },
     ),
-    Projection(
-        "finding in check -o json",
-        Finding,
-        finding_output,
-        names={"evidence[].text": "reading"},
-    ),
+    Projection("finding in check -o json", Finding, finding_output, names={"evidence[].text": "reading"}),
     Projection(
         "finding in NodeIncident",
         Finding,

@@ -61,13 +61,7 @@ KUBERNETES = Part(
         "server": "etcd",
         **{
             name: name
-            for name in (
-                "helm",
-                "kube-apiserver",
-                "kube-controller-manager",
-                "kube-scheduler",
-                "kubectl",
-            )
+            for name in ("helm", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
         },
     },
 )

@@ -69,10 +69,7 @@ def add_accounts(created: Cluster) -> None:
             ],
         },
     )
-    for account, roles in (
-        ("developer", ["developer"]),
-        ("operator", ["developer", "nodeguard-operator"]),
-    ):
+    for account, roles in (("developer", ["developer"]), ("operator", ["developer", "nodeguard-operator"])):
         path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
         created.api.post(path, {"metadata": {"name": account}})
         for role in roles:

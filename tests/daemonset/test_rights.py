@@ -26,11 +26,7 @@ SWITCHES: dict[str, tuple[Mapping[str, Any], set[Right], set[Right]]] = {
         {("devicetaintrules", verb) for verb in ("get", "create", "patch")},
     ),
     "no jobs": ({"jobs": {"read": False}}, set(), {("pods", "list")}),
-    "cert-manager": (
-        CERT_MANAGER,
-        set(),
-        {("secrets", "create"), ("secrets", "nodeguard-ca", "get")},
-    ),
+    "cert-manager": (CERT_MANAGER, set(), {("secrets", "create"), ("secrets", "nodeguard-ca", "get")}),
 }
 
 

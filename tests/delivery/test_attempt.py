@@ -12,8 +12,7 @@ from nodeguard.delivery.attempt import signed_headers
 
 
 @pytest.mark.parametrize(
-    ("secret", "key"),
-    [(b"a text", b"a text"), (b"whsec_aGVsbG8=", b"hello"), (b"whsec_!", b"whsec_!")],
+    ("secret", "key"), [(b"a text", b"a text"), (b"whsec_aGVsbG8=", b"hello"), (b"whsec_!", b"whsec_!")]
 )
 def test_signature_follows_standard_webhooks(secret: bytes, key: bytes) -> None:
     headers = signed_headers(secret, "id-1", b"{}", 1_700_000_000.0)

@@ -4,13 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from nodeguard.derive.death_series import (
-    Death,
-    Series,
-    chance_rate,
-    independent_programs,
-    significant_deaths,
-)
+from nodeguard.derive.death_series import Death, Series, chance_rate, independent_programs, significant_deaths
 
 HOUR, DAY = 3600.0, 86_400.0
 

@@ -154,10 +154,7 @@ STRIPES = (nvme(1), nvme(2), built("md0", "nvme1n1 nvme2n1", level="raid0"), mou
         ((nvme(1, transport="tcp"),), {"nvme1": "foreign"}),
         ((nvme(1, model="Amazon Elastic Block Store"),), {"nvme1": "foreign"}),
         ((nvme(1, model="MSFT NVMe Accelerator v1.0"),), {"nvme1": "foreign"}),
-        (
-            (nvme(1, model="Amazon Elastic Block Store"), mount("/", "/dev/nvme1n1p1")),
-            {"nvme1": "remote"},
-        ),
+        ((nvme(1, model="Amazon Elastic Block Store"), mount("/", "/dev/nvme1n1p1")), {"nvme1": "remote"}),
         ((nvme(1, transport="tcp"), mount("/x", "/dev/nvme1n1")), {"nvme1": "remote"}),
         # A mirror of two volumes of a cloud.
         (

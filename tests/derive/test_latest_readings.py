@@ -28,11 +28,7 @@ def test_signals_of_all_sources_are_merged() -> None:
         latest.get(GPU, "gpu.error"),
         latest.get(GPU, "pci.present"),
         latest.node_signal("host.uptime"),
-    ) == (
-        "none",
-        True,
-        3,
-    )
+    ) == ("none", True, 3)
     assert latest.listed("pci", "gpu") == frozenset({GPU})
 
 
@@ -141,11 +137,7 @@ def test_targets_missing_from_an_incomplete_round_are_retained_as_unread() -> No
     remaining = retain_reading(ROUND, Reading("nvml", 110, (failed,), complete=False))
     assert {
         observation.target: (observation.status, observation.detail) for observation in remaining.observations
-    } == {
-        NODE: ("failed", "no driver"),
-        GPU: ("failed", "no driver"),
-        LINK: ("failed", "no driver"),
-    }
+    } == {NODE: ("failed", "no driver"), GPU: ("failed", "no driver"), LINK: ("failed", "no driver")}
     assert (
         retain_reading(remaining, Reading("nvml", 120, (failed,), complete=False)).observations
         == remaining.observations
@@ -154,10 +146,7 @@ def test_targets_missing_from_an_incomplete_round_are_retained_as_unread() -> No
     assert [
         observation.target
         for observation in retain_reading(ROUND, Reading("nvml", 110, (partial,))).observations
-    ] == [
-        NODE,
-        GPU,
-    ]
+    ] == [NODE, GPU]
 
 
 def test_events_are_not_remembered() -> None:

@@ -37,10 +37,7 @@ def test_plane_is_lost_if_another_of_its_adapter_works(
 
 def test_plane_is_unknown_if_the_others_are_unread() -> None:
     other = Observation(
-        "infiniband",
-        "port/p1/1",
-        signals={"port.pci": "0000:03:00.1"},
-        unreadable={"port.up": "refused"},
+        "infiniband", "port/p1/1", signals={"port.pci": "0000:03:00.1"}, unreadable={"port.up": "refused"}
     )
     signals = unread(machine(plane("p0", up=False), other), *PLANE_DERIVATIONS)
     assert signals["port/p0/1"] == {"port.lost_plane": "refused"}

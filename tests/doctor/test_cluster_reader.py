@@ -102,10 +102,7 @@ def test_a_real_cluster(
 
 
 def test_an_older_definition_of_incidents_in_a_real_cluster(
-    controlplane: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    controlplane: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(controlplane.kubeconfig))
     older = yaml.safe_load(CRD.read_text())
@@ -127,10 +124,7 @@ def test_an_older_definition_of_incidents_in_a_real_cluster(
 
 
 def test_neighbours_in_a_real_cluster(
-    controlplane: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    controlplane: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(controlplane.kubeconfig))
     pod = {

@@ -22,16 +22,7 @@ from nodeguard.aggregator.api.requests import SOCKET_PATH
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
-from tests.daemonset.manifests import (
-    AGENT,
-    AGGREGATOR,
-    NAMESPACE,
-    apply,
-    document,
-    pods,
-    take_away,
-    token,
-)
+from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, apply, document, pods, take_away, token
 from tests.daemonset.pods import Mounts, container
 from tests.e2e.processes import copy_bundle, get_page, query_socket, until
 from tests.ports import free_ports

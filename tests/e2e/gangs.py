@@ -92,11 +92,7 @@ class Namespace:
         return items
 
     def create_pod(
-        self,
-        name: str,
-        gpus: int = GPUS,
-        labels: Mapping[str, str] | None = None,
-        leaf: str = "",
+        self, name: str, gpus: int = GPUS, labels: Mapping[str, str] | None = None, leaf: str = ""
     ) -> None:
         """Create a pod without a gang. leaf: behind which it must run, empty for any."""
         self.post("/api/v1", "pods", with_leaf(leaf, pod(name, gpus, labels)))

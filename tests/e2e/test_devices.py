@@ -35,10 +35,7 @@ def pod_with_resource(name: str) -> tuple[Object, None]:
 
 @pytest.mark.parametrize(("make", "extended"), [(pod_with_claim, ""), (pod_with_resource, GPU)])
 def test_seven_of_eight_stay_in_service(
-    controlplane: Cluster,
-    namespace: str,
-    make: Callable[[str], tuple[Object, Object | None]],
-    extended: str,
+    controlplane: Cluster, namespace: str, make: Callable[[str], tuple[Object, Object | None]], extended: str
 ) -> None:
     with (
         published_devices(controlplane, "gpu-1"),

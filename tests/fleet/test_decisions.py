@@ -74,12 +74,7 @@ def test_a_pending_mark_is_shown_with_the_time_left_and_is_not_withheld() -> Non
     fleet.report(0, finding(age=0.0))
     run(fleet, 10.0)
     status = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (
-        status.pending.marks,
-        status.pending_seconds_left,
-        status.withheld.marks,
-        status.reasons,
-    ) == (
+    assert (status.pending.marks, status.pending_seconds_left, status.withheld.marks, status.reasons) == (
         1,
         20.0,
         0,

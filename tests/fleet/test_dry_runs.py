@@ -31,16 +31,8 @@ def test_in_observe_mode_each_request_is_a_dry_run_with_what_would_withhold_it()
     ]
     assert {event.reason for event in plan.events} == {"NodeguardDryRun"}
     status = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (status.withheld.marks, status.would_mark.marks, status.policy.observe_only) == (
-        0,
-        3,
-        True,
-    )
-    assert (status.dry_run.nodes, status.dry_run.within_budget, status.dry_run.over_budget) == (
-        3,
-        1,
-        2,
-    )
+    assert (status.withheld.marks, status.would_mark.marks, status.policy.observe_only) == (0, 3, True)
+    assert (status.dry_run.nodes, status.dry_run.within_budget, status.dry_run.over_budget) == (3, 1, 2)
     assert [limit.reason for limit in status.dry_run.budget_limits] == ["fleet budget: 1 node"]
 
 

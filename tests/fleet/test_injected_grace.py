@@ -13,10 +13,7 @@ from tests.fleet.leaves import VIEWS
 from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
 
 POLICY = replace(
-    AT_ONCE,
-    topologies=VIEWS,
-    grace=GracePeriods(30.0, 60.0, 90.0),
-    injection=InjectionPolicy(allowed=True),
+    AT_ONCE, topologies=VIEWS, grace=GracePeriods(30.0, 60.0, 90.0), injection=InjectionPolicy(allowed=True)
 )
 
 NEW = finding(age=0.0)

@@ -8,14 +8,7 @@ from nodeguard.fleet.state.node_marks import decode_record, encode_record
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import STATE_ANNOTATION, Mark, MarkRecord
-from nodeguard.model.policy import (
-    CheckLimit,
-    GracePeriods,
-    MarkWrites,
-    Mode,
-    Policy,
-    SoakPeriod,
-)
+from nodeguard.model.policy import CheckLimit, GracePeriods, MarkWrites, Mode, Policy, SoakPeriod
 from tests.fleet.cluster_planner import ClusterPlanner
 from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding, foreign, in_order, states
 
@@ -361,7 +354,7 @@ def test_a_changed_reason_of_a_withheld_mark_is_reported() -> None:
     }
     fleet.planner.paused = "paused by alice: a bad driver"
     assert {event.message.partition("; ")[2].partition(" (")[0] for event in fleet.carry_out().events} == {
-        "node node-1 is not marked: paused by alice: a bad driver",
+        "node node-1 is not marked: paused by alice: a bad driver"
     }
 
 

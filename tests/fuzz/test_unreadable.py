@@ -103,10 +103,7 @@ def test_no_service_is_down_because_it_cannot_be_looked_for(path: str, failure: 
 
 @pytest.mark.parametrize(
     ("directory", "failure"),
-    [
-        *((DGX, failure) for failure in ERRNOS),
-        *((directory, "EMFILE") for directory in WITH_PORTS),
-    ],
+    [*((DGX, failure) for failure in ERRNOS), *((directory, "EMFILE") for directory in WITH_PORTS)],
     ids=lambda value: value.name if isinstance(value, Path) else value,
 )
 def test_no_port_is_missing_because_they_cannot_be_listed(directory: Path, failure: str) -> None:

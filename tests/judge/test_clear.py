@@ -313,9 +313,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_only_events_and_readings_after_a_clear_count_in_any_order(
-    steps: list[tuple[int, str]],
-) -> None:
+def test_only_events_and_readings_after_a_clear_count_in_any_order(steps: list[tuple[int, str]]) -> None:
     node, at = JudgedNode(*CHECKS), 100.0
     node.round(at, observe(GPU, a__level=1), sources=("kmsg",))
     received: list[float] = []

@@ -119,8 +119,7 @@ def test_clock_change_moves_the_start_of_active_findings() -> None:
 
 def test_cleared_event_is_a_note_and_explains_no_symptom() -> None:
     node = JudgedNode(
-        check(EventOccurred("a.happened"), "a", cleared_by=("reset",)),
-        check(HOT, "b", symptom_of=("a",)),
+        check(EventOccurred("a.happened"), "a", cleared_by=("reset",)), check(HOT, "b", symptom_of=("a",))
     )
     happened = logged("node", Event("a.happened", 5))
     assert [finding.check for finding in node.round(10, happened, observe(hot=True)).findings] == ["a"]

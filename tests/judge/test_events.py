@@ -67,10 +67,7 @@ def test_order_within_a_round_does_not_matter() -> None:
         assert {
             (item.text, item.first, item.last, item.count, tuple(sorted(item.times)))
             for item in after.values()
-        } == {
-            ("a.happened at 30", 10, 30, 2, (10, 30)),
-            ("a.happened at 20", 20, 20, 1, (20,)),
-        }
+        } == {("a.happened at 30", 10, 30, 2, (10, 30)), ("a.happened at 20", 20, 20, 1, (20,))}
 
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 500), st.integers(0, 10**6)), max_size=400))

@@ -53,11 +53,7 @@ _STRUCTS: dict[str, Any] = {
 }
 # Calls that fill a struct with a version, of which pynvml returns these fields.
 _WRAPPED: dict[str, tuple[Any, int, tuple[str, ...]]] = {
-    "nvmlDeviceGetTemperatureV": (
-        pynvml.c_nvmlTemperature_v1_t,
-        pynvml.nvmlTemperature_v1,
-        ("temperature",),
-    ),
+    "nvmlDeviceGetTemperatureV": (pynvml.c_nvmlTemperature_v1_t, pynvml.nvmlTemperature_v1, ("temperature",)),
     "nvmlDeviceGetMarginTemperature": (
         pynvml.c_nvmlMarginTemperature_v1_t,
         pynvml.nvmlMarginTemperature_v1,

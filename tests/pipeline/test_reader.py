@@ -37,11 +37,7 @@ FAILURES = [
     (OSError(errno.EACCES, os.strerror(errno.EACCES)), "failed", "permission denied: run as root"),
     (StalledError("statvfs(/nfs)"), "hung", "statvfs(/nfs) gave no answer"),
     (HungError("/sys/b"), "hung", "/sys/b gave no answer"),
-    (
-        KeyError("x"),
-        "failed",
-        "error in the source itself, please report it: KeyError: 'x'",
-    ),
+    (KeyError("x"), "failed", "error in the source itself, please report it: KeyError: 'x'"),
 ]
 
 

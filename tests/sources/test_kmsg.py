@@ -67,12 +67,7 @@ def test_partly_read_log_is_reported_as_unread() -> None:
 
 def test_line_becomes_an_event_of_its_target() -> None:
     target, event = one(line(XID, at=12.345678))
-    assert (target, event.signal, event.at, event.text) == (
-        "gpu/0000:3b:00",
-        "gpu.xid.line",
-        12.345678,
-        XID,
-    )
+    assert (target, event.signal, event.at, event.text) == ("gpu/0000:3b:00", "gpu.xid.line", 12.345678, XID)
     assert (event.fields["xid"], event.fields["pci"], event.count) == (79, "0000:3b:00", 1)
 
 

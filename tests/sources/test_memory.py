@@ -114,11 +114,7 @@ def test_errors_of_an_unknown_dimm_belong_to_the_controller() -> None:
 
 
 def test_controller_without_counts_by_dimm() -> None:
-    edac = {
-        f"{MC}/mc1/ce_count": "7\n",
-        f"{MC}/mc1/ue_count": "0\n",
-        f"{MC}/mc1/dimm0/dimm_label": "A1\n",
-    }
+    edac = {f"{MC}/mc1/ce_count": "7\n", f"{MC}/mc1/ue_count": "0\n", f"{MC}/mc1/dimm0/dimm_label": "A1\n"}
     observations = by_target(MemorySource(), FakeMachine({**FILES, **edac}))
     assert observations.keys() == {NODE, "dimm/mc1"}
     assert observations["dimm/mc1"].signals == {"dimm.corrected": 7, "dimm.uncorrected": 0}

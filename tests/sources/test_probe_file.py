@@ -74,10 +74,7 @@ def test_small_clock_difference_is_accepted() -> None:
         (text(observations=None), "observations: is missing: add it"),
         (text(observations=[]), "observations: a list does not fit: write a list of length >= 1"),
         (text(*[OK] * 33), "observations: a list does not fit: write a list of length <= 32"),
-        (
-            text(host="a"),
-            "host: is not known here: use one of written_at, observations, valid_for, until",
-        ),
+        (text(host="a"), "host: is not known here: use one of written_at, observations, valid_for, until"),
         (text(written_at=NOW), "written_at: 1800000000.0 does not fit: write text"),
         (
             text(written_at="today"),

@@ -95,8 +95,7 @@ def test_the_policy_is_started_by_hand(reader: Reader) -> None:
 def test_a_finding_is_cleared_on_the_node(reader: Reader) -> None:
     sockets(reader)
     reader.start(
-        "agent",
-        f"nodeguard agent --from {bundle_path('xid-old')} --socket /run/nodeguard/agent.sock",
+        "agent", f"nodeguard agent --from {bundle_path('xid-old')} --socket /run/nodeguard/agent.sock"
     )
 
     def is_active() -> bool:
@@ -120,8 +119,4 @@ def test_a_recording_changes_while_an_agent_replays_it(reader: Reader) -> None:
     def checks() -> set[str]:
         return set(re.findall(r'check="([\w-]+)"', machine.get("http://127.0.0.1:9434/metrics")))
 
-    until(
-        lambda: {"gpu-gsp-failure", "kernel-panic"} <= checks(),
-        lambda: str(checks()),
-        every=0.2,
-    )
+    until(lambda: {"gpu-gsp-failure", "kernel-panic"} <= checks(), lambda: str(checks()), every=0.2)

@@ -61,8 +61,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
 )  # fmt: skip
 ids = st.text("abcXYZ019._:/-", min_size=1, max_size=128)
 instructions = st.one_of(
-    st.builds(ClearFinding, ids, names, names, names, names),
-    st.builds(DetachGpus, ids, ages, some_names),
+    st.builds(ClearFinding, ids, names, names, names, names), st.builds(DetachGpus, ids, ages, some_names)
 )
 replies = st.builds(
     Reply, st.just(VERSION), st.none() | counts, st.booleans(), st.lists(instructions, max_size=4).map(tuple)

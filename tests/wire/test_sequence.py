@@ -6,11 +6,7 @@ from msgspec.structs import replace
 
 from nodeguard.wire.report import VERSION, Heartbeat, Message
 from nodeguard.wire.report_builder import build_report
-from nodeguard.wire.sequence import (
-    Acceptance,
-    SequenceState,
-    accept_message,
-)
+from nodeguard.wire.sequence import Acceptance, SequenceState, accept_message
 from tests.wire.scene import FACTS, NOW, verdict
 
 REPORT = build_report(verdict(), NOW, FACTS)

@@ -99,13 +99,7 @@ def test_a_gpu_without_events_is_read(nvml_double: Build, events: DeviceEventQue
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "nvmlEventSetCreate",
-        "nvmlDeviceRegisterEvents",
-        "nvmlEventSetWait_v2",
-        "nvmlEventSetFree",
-    ],
+    "name", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2", "nvmlEventSetFree"]
 )
 def test_a_library_without_events_is_read(nvml_double: Build, events: DeviceEventQueue, name: str) -> None:
     double = nvml_double(_gpus(0), without=(name,))

@@ -126,10 +126,7 @@ class ReplicaPool:
     """
 
     def __init__(
-        self,
-        endpoint: NamedEndpoint,
-        sender: Callable[[Transport], Sender],
-        jitter: Callable[[], float],
+        self, endpoint: NamedEndpoint, sender: Callable[[Transport], Sender], jitter: Callable[[], float]
     ) -> None:
         self._endpoint = endpoint
         self._sender = sender

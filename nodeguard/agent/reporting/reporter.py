@@ -50,10 +50,7 @@ class Reporter:
     """
 
     def __init__(
-        self,
-        queue: DeliveryQueue,
-        facts: NodeFacts,
-        executors: Mapping[type[Instruction], Executor],
+        self, queue: DeliveryQueue, facts: NodeFacts, executors: Mapping[type[Instruction], Executor]
     ) -> None:
         self.queue = queue
         self.facts = facts

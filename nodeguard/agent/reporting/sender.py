@@ -83,12 +83,7 @@ class Sender:
     from 0 to 1.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        queue: DeliveryQueue,
-        jitter: Callable[[], float],
-    ) -> None:
+    def __init__(self, transport: Transport, queue: DeliveryQueue, jitter: Callable[[], float]) -> None:
         self.transport = transport
         self.endpoint = EndpointState()
         self._queue = queue

@@ -35,10 +35,7 @@ def build_parser() -> ArgumentParser:
         prog="nodeguard checks",
         description="List the checks by family. With --checks DIR, or - for a file on standard input, "
         "validate your own checks and list the result.",
-        examples=(
-            "nodeguard checks --family nvlink",
-            "nodeguard checks --checks checks.d",
-        ),
+        examples=("nodeguard checks --family nvlink", "nodeguard checks --checks checks.d"),
         epilog="nodeguard get checks prints them as a table with filters, nodeguard explain CHECK one of "
         "them.",
     )

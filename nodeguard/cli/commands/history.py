@@ -30,10 +30,7 @@ def build_parser() -> ArgumentParser:
         description="Show what changed, oldest first: incidents, marks set and released, pauses, policy "
         "changes, decisions of operators, holds, cordons, and agents that stopped reporting. From the "
         "history of the aggregator that answers.",
-        examples=(
-            "nodeguard history",
-            "nodeguard history gpu-7 --since 7d",
-        ),
+        examples=("nodeguard history", "nodeguard history gpu-7 --since 7d"),
         epilog="Exit codes: 0 shown; 3 not found, no history, or the aggregator did not answer.",
     )
     parser.add_argument(

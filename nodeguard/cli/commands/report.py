@@ -55,10 +55,7 @@ def build_parser() -> ArgumentParser:
         prog="nodeguard report",
         description="Show the availability of the fleet: faults, time between failures, time to repair, "
         "GPU-hours out and false alarms, from the history of an aggregator.",
-        examples=(
-            "nodeguard report --since 30d --by check",
-            "nodeguard report history.sqlite -o json",
-        ),
+        examples=("nodeguard report --since 30d --by check", "nodeguard report history.sqlite -o json"),
         epilog="Reads only the file. Exit codes: 0 shown; 3 the history cannot be read.",
     )
     add = parser.add_argument

@@ -8,13 +8,7 @@ from argparse import Namespace
 
 from nodeguard.aggregator.api.requests import ActionResult, UnmarkRequest
 from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, print_result
-from nodeguard.cli.options import (
-    USER_KUBECONFIG,
-    add_by,
-    add_kubeconfig,
-    add_output,
-    require_for_kubeconfig,
-)
+from nodeguard.cli.options import USER_KUBECONFIG, add_by, add_kubeconfig, add_output, require_for_kubeconfig
 from nodeguard.cli.streams import print_error, require_fit
 from nodeguard.cli.usage import MISSING_EXTRA, OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
@@ -81,10 +75,7 @@ def build_parser() -> ArgumentParser:
         prog="nodeguard unmark",
         description="Remove the nodeguard marks of some nodes and their GPUs, and hold these nodes, so that "
         "no mark is set again. With --all: pause, then remove all nodeguard marks.",
-        examples=(
-            "nodeguard unmark gpu-7 --reason 'a false alarm'",
-            "nodeguard unmark --all",
-        ),
+        examples=("nodeguard unmark gpu-7 --reason 'a false alarm'", "nodeguard unmark --all"),
         epilog="To end the hold: kubectl annotate node NAME nodeguard.dev/hold-. A fault that still exists "
         "is marked again then.",
     )

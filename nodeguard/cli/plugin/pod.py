@@ -41,10 +41,7 @@ def run_on_node(options: ClusterOptions, words: Sequence[str]) -> int:
 
 
 def _execute(
-    options: ClusterOptions,
-    find: Callable[[ApiClient], Awaitable[str]],
-    container: str,
-    words: Sequence[str],
+    options: ClusterOptions, find: Callable[[ApiClient], Awaitable[str]], container: str, words: Sequence[str]
 ) -> int:
     """Run a command; returns its exit code. words: of the command. Raises UsageError."""
     kubectl = shutil.which("kubectl")

@@ -101,11 +101,7 @@ def desired_node(
     kept_keys = _unknown_taint_keys(record)
     taints += [taint for taint in node.taints if _is_own(taint, kept_keys)]
     is_ours = is_cordoned_after(
-        observed,
-        record,
-        writes,
-        is_ours=observed.cordoned and node.unschedulable,
-        is_out=node.unschedulable,
+        observed, record, writes, is_ours=observed.cordoned and node.unschedulable, is_out=node.unschedulable
     )
     cordon = None
     if is_ours != observed.cordoned:

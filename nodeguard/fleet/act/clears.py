@@ -69,9 +69,7 @@ def with_answers(
 
 
 def _with_answer(
-    decision: OperatorDecision,
-    actions: Mapping[tuple[str, str, int], NodeAction],
-    incident: Incident | None,
+    decision: OperatorDecision, actions: Mapping[tuple[str, str, int], NodeAction], incident: Incident | None
 ) -> OperatorDecision:
     if not decision.clear:
         return decision

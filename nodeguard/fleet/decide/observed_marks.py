@@ -258,10 +258,7 @@ class PlanObservation:
             return decision
         if not any(self._state.writes(uid).taint for uid in missing):
             return replace(
-                decision,
-                state=IncidentState.WITHHELD,
-                reason=_NO_TAINT.message,
-                restraint=_NO_TAINT.kind,
+                decision, state=IncidentState.WITHHELD, reason=_NO_TAINT.message, restraint=_NO_TAINT.kind
             )
         unobserved = {uid: self._unobserved(ObjectChange(uid, domain)) for uid in missing}
         problems = [problem for problem in unobserved.values() if problem is not None]
@@ -271,11 +268,7 @@ class PlanObservation:
         count = f"{len(members) - len(missing)} of {len(members)} nodes"
         reason = f"it is on {count}, not on {self._names(missing)}: the write {problem.message}"
         return replace(
-            decision,
-            state=IncidentState.WITHHELD,
-            reason=reason,
-            restraint="write",
-            write=problem.state,
+            decision, state=IncidentState.WITHHELD, reason=reason, restraint="write", write=problem.state
         )
 
     def _names(self, uids: Sequence[str]) -> str:

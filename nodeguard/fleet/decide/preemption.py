@@ -66,11 +66,7 @@ def preempt(
     turns = {uid: turn for turn, uid in enumerate(context.unwritable)}
     # The latest first.
     candidates.sort(
-        key=lambda uid: (
-            turns.get(uid, -1),
-            -_latest_injection(planned[uid]),
-            context.placements[uid].name,
-        )
+        key=lambda uid: (turns.get(uid, -1), -_latest_injection(planned[uid]), context.placements[uid].name)
     )
     settled, without = (_settled_state(context, state, planned) for _ in range(2))
     for uid in candidates:

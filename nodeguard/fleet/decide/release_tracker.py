@@ -57,11 +57,7 @@ class ReleaseTracker:
     that are released once fewer marks of a suppressed check were released recently.
     """
 
-    def __init__(
-        self,
-        state: FleetState,
-        domains: DomainMarks,
-    ) -> None:
+    def __init__(self, state: FleetState, domains: DomainMarks) -> None:
         self.proofs: dict[str, dict[CauseKey, Proof]] = {}
         self.deferred: set[str] = set()
         self._state = state

@@ -41,8 +41,7 @@ def job_incident(name: str, start: BadJobStart, rule: DiagnosisPolicy, now: Inst
         message=bad_start_message(start, rule),
         detail=bad_start_effect(rule),
         diagnosis=DiagnosisRecord(
-            window=_STEP * ceil((start.last - start.began) / _STEP),
-            first_vote=now.wall_of(start.began),
+            window=_STEP * ceil((start.last - start.began) / _STEP), first_vote=now.wall_of(start.began)
         ),
         jobs=(start.job,),
     )

@@ -14,13 +14,7 @@ from msgspec import Struct
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.observed_marks import NodeRemoval, PlanObservation
 from nodeguard.fleet.decide.release import ReleaseWait, cause_key
-from nodeguard.fleet.incidents.events import (
-    IncidentEvent,
-    event_of,
-    resolve,
-    still_marked,
-    update_incident,
-)
+from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve, still_marked, update_incident
 from nodeguard.fleet.incidents.limits import (
     MAX_INJECTED,
     MAX_INJECTED_PER_NODE,

@@ -11,13 +11,7 @@ from collections.abc import Container, Iterator
 
 from msgspec import Struct
 
-from nodeguard.fleet.budget_limits import (
-    BudgetRefusal,
-    GroupLimit,
-    confirmed_limit,
-    group_limit,
-    whole_nodes,
-)
+from nodeguard.fleet.budget_limits import BudgetRefusal, GroupLimit, confirmed_limit, group_limit, whole_nodes
 from nodeguard.fleet.policy_rules import check_limit
 from nodeguard.fleet.state.node_placement import DOMAIN, FLEET, POOL, WHOLE, NodePlacement, gpu_parts
 from nodeguard.fleet.state.wall_clock import RecordedAge

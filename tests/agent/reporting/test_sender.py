@@ -146,8 +146,7 @@ async def test_a_restarted_aggregator_gets_the_report_again(tmp_path: Path) -> N
 
 
 async def test_a_conflict_with_another_boot_is_logged_and_ends_within_a_minute(
-    tmp_path: Path,
-    log: LogLines,
+    tmp_path: Path, log: LogLines
 ) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
@@ -251,9 +250,7 @@ async def test_the_retry_delay_begins_after_the_exchange(tmp_path: Path, log: Lo
 
 
 async def test_an_unexpected_error_is_logged_once_and_ends_no_task(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    log: LogLines,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: LogLines
 ) -> None:
     monkeypatch.setattr("nodeguard.agent.reporting.endpoint_pool._ERROR_PAUSE", 0.01)
     errors, tried = [KeyError("x")] * 5, []

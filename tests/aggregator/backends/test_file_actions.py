@@ -64,11 +64,7 @@ class Agent:
 @pytest.mark.parametrize("is_written", [True, False], ids=["after the write", "before it"])
 @pytest.mark.parametrize("fails_at", range(1, 5))
 async def test_a_clear_is_carried_out_once(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    fails_at: int,
-    is_written: bool,
-    is_killed: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int, is_written: bool, is_killed: bool
 ) -> None:
     scene, agent = Scene(tmp_path), Agent()
     scene.report("gpu-1", finding())

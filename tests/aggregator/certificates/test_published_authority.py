@@ -15,10 +15,7 @@ from nodeguard.aggregator.certificates.issue import (
     issue_serving_certificate,
 )
 from nodeguard.aggregator.certificates.published_authority import PublishedCertificate, merged_bundle
-from nodeguard.aggregator.certificates.serving_certificate import (
-    CertificateUnavailableError,
-    FileCertificate,
-)
+from nodeguard.aggregator.certificates.serving_certificate import CertificateUnavailableError, FileCertificate
 from nodeguard.model.stored_text import TextStore
 from tests.aggregator.certificates.memory_store import MemoryStore
 from tests.logs import LogLines

@@ -15,14 +15,7 @@ from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.notifications.sender import FILE_NAME, NotificationSender
 from nodeguard.delivery import delivery as delivery_module
 from nodeguard.delivery import queue as queue_module
-from tests.aggregator.notifications.scene import (
-    new_sender,
-    notification,
-    pending,
-    plan,
-    running,
-    webhook,
-)
+from tests.aggregator.notifications.scene import new_sender, notification, pending, plan, running, webhook
 from tests.aggregator.test_mark_counter import CountingScene
 from tests.aggregator.test_report_handler import report
 from tests.fleet.scene import Fleet, finding

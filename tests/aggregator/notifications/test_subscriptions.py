@@ -9,12 +9,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.notifications.formats import Notification
 from nodeguard.aggregator.notifications.subscription import SubscriptionState
-from nodeguard.aggregator.notifications.subscriptions import (
-    COMPLETE,
-    REFUSED_RETRY,
-    TAKEOVER,
-    Subscriptions,
-)
+from nodeguard.aggregator.notifications.subscriptions import COMPLETE, REFUSED_RETRY, TAKEOVER, Subscriptions
 from nodeguard.fleet.incidents import tracker
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState

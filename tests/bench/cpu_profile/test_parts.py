@@ -24,10 +24,7 @@ REPORT = f"{INGEST};/n/nodeguard/aggregator/report_handler.py:__call__"
         (f"{LOOP_STACK};/p/asyncio/sslproto.py:_process_outgoing", "writes to sockets"),
         (REPORT, "messages"),
         (f"{REPORT};/n/nodeguard/fleet/planner.py:record_report", "messages"),
-        (
-            f"{LOOP_STACK};/n/nodeguard/aggregator/service.py:turn;/n/nodeguard/fleet/planner.py:plan",
-            "plans",
-        ),
+        (f"{LOOP_STACK};/n/nodeguard/aggregator/service.py:turn;/n/nodeguard/fleet/planner.py:plan", "plans"),
         (
             f"{LOOP_STACK};/n/nodeguard/kube/watch.py:_handle_line;/p/json/decoder.py:decode",
             "watches, writes",

@@ -72,9 +72,7 @@ def test_a_recorded_fault_is_in_the_metrics_and_in_the_log() -> None:
     assert lines[0]["msg"] == "agent started"
 
 
-def test_once_ends_after_one_reading_of_every_source(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_once_ends_after_one_reading_of_every_source(capfd: pytest.CaptureFixture[str]) -> None:
     listen, watches = free_address(), inotify_instances()
     assert main(["agent", "--once", "--from", str(bundle_path("gpu-off-bus")), "--listen", listen]) == 0
     assert json.loads(capfd.readouterr().err.splitlines()[-1])["msg"] == "agent stopped"

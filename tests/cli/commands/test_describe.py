@@ -41,9 +41,7 @@ def test_a_node_is_described_by_what_get_prints_and_by_its_name(
     assert json.loads(printed(capsys, "describe", *words, "-o", "json"))["node"] == "node-1"
 
 
-def test_an_incident_is_described_without_its_kind(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_incident_is_described_without_its_kind(capsys: pytest.CaptureFixture[str]) -> None:
     for written in (f"incident/{name()}", name()):
         assert printed(capsys, "describe", written) == printed(capsys, "describe", "incident", name())
 

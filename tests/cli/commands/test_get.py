@@ -187,10 +187,7 @@ def test_names_that_exist_are_listed_before_the_error_for_the_others(
     assert main(words) == 3
     output = capsys.readouterr()
     assert output.out == "node/node-1\n"
-    assert [line.partition(":")[0] for line in output.err.splitlines()] == [
-        "nodeguard get",
-        "nodeguard get",
-    ]
+    assert [line.partition(":")[0] for line in output.err.splitlines()] == ["nodeguard get", "nodeguard get"]
     assert printed(capsys, "get", "nodes", "other-*") == "no nodes\n"
     assert printed(capsys, "get", "nodes", "node-2", "--unhealthy") == "no nodes\n"
 

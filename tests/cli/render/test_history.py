@@ -8,10 +8,7 @@ from tests.cli.fleet_output import look
 
 
 def view(
-    *entries: HistoryEntry,
-    name: str = "",
-    complete: bool = True,
-    recorded: str = "2026-11-01T00:00:00Z",
+    *entries: HistoryEntry, name: str = "", complete: bool = True, recorded: str = "2026-11-01T00:00:00Z"
 ) -> HistoryView:
     return HistoryView(1, "2026-11-21T09:12:33Z", name, "2026-11-20T09:12:33Z", recorded, complete, entries)
 

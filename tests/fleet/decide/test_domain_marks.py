@@ -222,11 +222,7 @@ def test_a_suppressed_check_releases_marks_that_no_other_source_confirms() -> No
     wait(made, 30.0)
     assert made.marked() == [25]
     [domain] = domains(made)
-    assert (domain.cause, domain.state, domain.target) == (
-        "gpu-lost",
-        IncidentState.OPEN,
-        "check/gpu-lost",
-    )
+    assert (domain.cause, domain.state, domain.target) == ("gpu-lost", IncidentState.OPEN, "check/gpu-lost")
     assert domain.message.startswith(
         "check gpu-lost is suppressed: it fires on 14 nodes that share nothing, where 4 within 10 min"
     )

@@ -37,8 +37,7 @@ def aged(made: Fleet, seconds: float) -> None:
     """Let the findings of all reports be older by some seconds, as a new aggregator receives them."""
     made.reports = {
         uid: replace(
-            report,
-            findings=tuple(replace(finding, age=finding.age + seconds) for finding in report.findings),
+            report, findings=tuple(replace(finding, age=finding.age + seconds) for finding in report.findings)
         )
         for uid, report in made.reports.items()
     }

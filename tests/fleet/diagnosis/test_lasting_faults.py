@@ -8,11 +8,7 @@ from msgspec.structs import replace
 from nodeguard.model.finding import Health
 from nodeguard.model.node import Node
 from nodeguard.model.policy import Policy, TopologyLabels
-from tests.fleet.diagnosis.test_suppressed_checks import (
-    REAL,
-    advance,
-    degraded,
-)
+from tests.fleet.diagnosis.test_suppressed_checks import REAL, advance, degraded
 from tests.fleet.leaves import ENFORCED, down, fails, well
 from tests.fleet.scene import Fleet, finding, in_order
 from tests.fleet.test_restored_suppressions import restart

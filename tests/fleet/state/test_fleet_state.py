@@ -50,9 +50,7 @@ def test_a_node_outside_the_fleet_does_not_count_for_label_schemes() -> None:
 
 
 @given(st.permutations([*[{KEYS[0]: "l"}] * 5, *[{KEYS[0]: "l", KEYS[1]: "p"}] * 4, *[{KEYS[2]: "n"}] * 9]))
-def test_domains_do_not_depend_on_the_order_of_nodes(
-    nodes: list[dict[str, str]],
-) -> None:
+def test_domains_do_not_depend_on_the_order_of_nodes(nodes: list[dict[str, str]]) -> None:
     state = FleetState(Policy())
     for number, labels in enumerate(nodes):
         state.update_node(InventoryNode(f"u{number}", f"n{number}", labels=labels, gpus=8))

@@ -71,10 +71,7 @@ def test_a_fault_that_is_over_has_a_card_while_its_mark_is_left() -> None:
     fleet.carry_out()
     fleet.report(0, finding("gpu-hot", OTHER, health=Health.WARNING), proven=())
     fleet.carry_out()
-    assert cards(fleet) == [
-        (["gpu-hot"], [], "gpu-hot"),
-        ([], ["quarantine for gpu-lost"], "gpu-lost"),
-    ]
+    assert cards(fleet) == [(["gpu-hot"], [], "gpu-hot"), ([], ["quarantine for gpu-lost"], "gpu-lost")]
     assert "QUARANTINE  gpu-lost - GPU 0000:3b:00" in explained(fleet, 0)
 
 

@@ -52,9 +52,7 @@ def test_the_same_domains_again_change_nothing() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("abcd"), st.lists(st.sampled_from(PATHS), max_size=4)), max_size=30)
 )
-def test_the_index_has_the_current_domains_after_any_change(
-    steps: list[tuple[str, list[str]]],
-) -> None:
+def test_the_index_has_the_current_domains_after_any_change(steps: list[tuple[str, list[str]]]) -> None:
     members, fresh, last = DomainMembers(), DomainMembers(), dict(steps)
     for uid, paths in steps:
         members.set_domains(uid, paths)
