@@ -17,6 +17,7 @@ from nodeguard.derive import presence, repeated_traps
 from nodeguard.derive.attribution import attribute_reading, event_owners_of, find_owners
 from nodeguard.derive.derivation import Derivation, Values, run_derivations
 from nodeguard.derive.disks import DISK_SOURCES, FILESYSTEM_DERIVATIONS, disk_uses, worst_uses
+from nodeguard.derive.driver_loads import date_loads
 from nodeguard.derive.event_decoding import decode_events
 from nodeguard.derive.event_dedup import DedupState, deduplicate_xids
 from nodeguard.derive.fault_ends import SOAK, LoggedEvent, end_faults
@@ -164,10 +165,10 @@ def derive(
     event_owners = event_owners_of(readings, latest, owners, state.owners)
     event_uses = worst_uses(uses, state.disk_uses)
     attributed = [attribute_reading(reading, event_owners, event_uses) for reading in readings]
+    load_begun_at, attributed = date_loads(state.load_begun_at, attributed)
     dedup, deduplicated = deduplicate_xids(state.dedup, attributed, retained, instant.mono)
-    state, decoded = decode_events(
-        replace(state, dedup=dedup), deduplicated, catalogue, driver_branch(latest)
-    )
+    state = replace(state, dedup=dedup, load_begun_at=load_begun_at)
+    state, decoded = decode_events(state, deduplicated, catalogue, driver_branch(latest))
     if before is None:
         platform = match_platform(
             latest, catalogue.platforms, hints.platform, hints.instance_type, state.platform

@@ -47,6 +47,9 @@ class DeriveState(Struct, frozen=True):
     driver_changed_at: float | None = None
     """Last load or unload of the driver, in seconds since boot."""
 
+    load_begun_at: float | None = None
+    """Start of the load of the driver that is under way, in seconds since boot."""
+
     starts: dict[str, tuple[int, int]] = {}
     """See host.track_starts."""
 

@@ -104,6 +104,8 @@ NOT_CHECKED = {
     "nvswitch.sxid.line",
     "cpu.machine_check.line",
     *SIGN_EVENTS,
+    "driver.load_begun",
+    "driver.probe_failed",
     "driver.unload",
     "disk.removed",
 }
