@@ -59,6 +59,7 @@ def compile_catalogue(folder: Traversable, signals: SignalFactory) -> Catalogue:
     from nodeguard.catalog.check_files import combine_check_files, read_check_file  # noqa: PLC0415 - parses YAML
     from nodeguard.catalog.fault_classes import load_fault_classes  # noqa: PLC0415
     from nodeguard.catalog.platforms import load_platforms  # noqa: PLC0415
+    from nodeguard.catalog.program_messages import load_program_messages  # noqa: PLC0415
     from nodeguard.catalog.tables import load_tables  # noqa: PLC0415
 
     tables = load_tables(folder / "tables")
@@ -66,7 +67,15 @@ def compile_catalogue(folder: Traversable, signals: SignalFactory) -> Catalogue:
     checks, disabled = combine_check_files(read_check_file(path, all_signals) for path in _yaml_files(folder))
     platforms = load_platforms(folder / "platforms")
     classes = load_fault_classes(folder / "tables", (check.id for check in checks))
-    return replace(tables, checks=checks, disabled=disabled, platforms=platforms, fault_classes=classes)
+    messages = load_program_messages(folder / "tables", (check.id for check in checks))
+    return replace(
+        tables,
+        checks=checks,
+        disabled=disabled,
+        platforms=platforms,
+        fault_classes=classes,
+        program_messages=messages,
+    )
 
 
 def encode_catalogue(catalogue: Catalogue, source_fingerprint: Fingerprint = ()) -> bytes:

@@ -125,6 +125,21 @@ class LogPattern(Struct, frozen=True):
     limiters: tuple[str, ...] = ()
 
 
+class ProgramMessage(Struct, frozen=True):
+    """A text that programs on GPU nodes print when they fail, or that people write about it.
+
+    title: meaning. pattern: a regular expression, searched without regard to case. cause: `either` where the
+    text does not decide between program and machine. first: the first step of a person, in sentences. checks:
+    those that fire if the machine is the cause.
+    """
+
+    title: str
+    pattern: str
+    cause: Literal["program", "machine", "either"]
+    first: str
+    checks: tuple[str, ...] = ()
+
+
 class Catalogue(Struct, frozen=True):
     """All data of the evaluation.
 
@@ -142,6 +157,7 @@ class Catalogue(Struct, frozen=True):
     xid74: tuple[Xid74Bits, ...] = ()
     recovery: dict[int, RecoveryAction] = {}
     fault_classes: tuple[FaultClass, ...] = ()
+    program_messages: tuple[ProgramMessage, ...] = ()
 
     @property
     def fact_checks(self) -> frozenset[str]:

@@ -49,6 +49,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tables" / "fault-classes.yaml").write_text(
         '- {name: x, phrase: failed, checks: ["*"], topologies: [{topology: rack}], windows: [2m], share: 0.5}\n'
     )
+    (folder / "tables" / "program-messages.yaml").write_text("[]\n")
     (folder / "platforms").mkdir()
     (folder / "x.yaml").write_text("family: x\nchecks:\n" + one("a"))
     (folder / "y.yaml").write_text("family: y\nchecks:\n" + one("b", symptom_of="[a]"))

@@ -1,4 +1,4 @@
-"""nodeguard explain: a check, a fault class, an Xid, an SXid or a line of the kernel log."""
+"""nodeguard explain: a check, a fault class, an Xid, an SXid, a line of a log or the error of a program."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from nodeguard.catalog.program_messages import find_program_message
 from nodeguard.cli.check_catalogue import STDIN, load_catalogue
 from nodeguard.cli.options import add_checks, add_output
 from nodeguard.cli.render.log_line import explain_log_line, log_line_view
+from nodeguard.cli.render.program_message import program_message_view
 from nodeguard.cli.render.terminal import PLAIN, StyledLine, StyledText, format_lines, format_view
 from nodeguard.cli.render.xid import (
     CodeOutput,
@@ -42,18 +44,9 @@ def run(options: Namespace) -> int:
     text = (sys.stdin.read() if options.words == [STDIN] else " ".join(options.words)).strip()
     if not text:
         raise UsageError("SUBJECT is empty: name a check, a code or words to search for")
-    check = _check(catalogue, text.removeprefix("check "))
-    if (output := _code(catalogue, text)) is not None:
-        _print(output, _code_view(catalogue, output), options.output)
-    elif check is not None:
-        _print(check, explain_check(check), options.output)
-    elif (fault_class := _fault_class(catalogue, text)) is not None:
-        _print(fault_class, explain_class(catalogue, fault_class), options.output)
-    elif (line := explain_log_line(catalogue, text)) is not None:
-        if isinstance(line, CodeOutput):
-            _print(line, _code_view(catalogue, line), options.output)
-        else:
-            _print(line, log_line_view(catalogue, line), options.output)
+    if (explained := _explained(catalogue, text)) is not None:
+        document, view = explained
+        print_output(document_or_text(document, options.output, lambda: format_view(view, PLAIN)))
     else:
         matches = _search(catalogue, text)
         lines = list(_search_lines(text, matches))
@@ -61,18 +54,37 @@ def run(options: Namespace) -> int:
     return OK
 
 
+def _explained(catalogue: Catalogue, text: str) -> tuple[object, View] | None:
+    """Return the document and the view of the first thing that a text names or quotes; None for none."""
+    if (code := _code(catalogue, text)) is not None:
+        return code, _code_view(catalogue, code)
+    if (check := _check(catalogue, text.removeprefix("check "))) is not None:
+        return check, explain_check(check)
+    if (fault_class := _fault_class(catalogue, text)) is not None:
+        return fault_class, explain_class(catalogue, fault_class)
+    line = explain_log_line(catalogue, text)
+    if isinstance(line, CodeOutput):
+        return line, _code_view(catalogue, line)
+    if line is not None and line.event:
+        return line, log_line_view(catalogue, line)
+    if (message := find_program_message(catalogue.program_messages, text)) is not None:
+        return message, program_message_view(catalogue, message)
+    return None if line is None else (line, log_line_view(catalogue, line))
+
+
 def build_parser() -> ArgumentParser:
     """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard explain",
-        description="Explain what a check, a fault class, an Xid, an SXid or a line of the kernel log means "
-        "and what to do. Other words are searched in all checks and codes.",
+        description="Explain what a check, a fault class, an Xid, an SXid, a line of the kernel log or the "
+        "error of a program means and what to do. Other words are searched in all checks and codes.",
         examples=(
             "nodeguard explain gpu-lost",
             "nodeguard explain 79",
             "nodeguard explain sxid 20034",
             "nodeguard explain link-down",
             "nodeguard explain ecc",
+            "nodeguard explain 'NCCL timeout'",
             "nodeguard explain 'nvme nvme0: I/O 221 QID 12 timeout, aborting'",
             "dmesg | tail -n 1 | nodeguard explain -",
         ),
@@ -82,15 +94,12 @@ def build_parser() -> ArgumentParser:
         nargs="+",
         metavar="SUBJECT",
         help="name of a check or a fault class; xid NUMBER, sxid NUMBER or a NUMBER; words to search for, "
-        "after sxid in SXids only; a line of the kernel log; or - for a text on standard input",
+        "after sxid in SXids only; a line of the kernel log; an error of CUDA, NCCL or PyTorch; or - for a "
+        "text on standard input",
     )
     add_output(parser, "text", "json", "yaml")
     add_checks(parser)
     return parser
-
-
-def _print(document: object, view: View, output: str) -> None:
-    print_output(document_or_text(document, output, lambda: format_view(view, PLAIN)))
 
 
 def _check(catalogue: Catalogue, name: str) -> Check | None:

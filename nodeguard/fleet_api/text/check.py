@@ -173,10 +173,10 @@ def explanation_view(catalogue: Catalogue, name: str) -> View | None:
 
 def check_list(catalogue: Catalogue, names: Iterable[str]) -> Iterator[Field]:
     """Yield a row for each check of some names that the catalogue has, with health and title."""
-    wanted = set(names)
+    checks = {check.id: check for check in catalogue.checks}
     label = "checks"
-    for check in catalogue.checks:
-        if check.id in wanted:
+    for name in names:
+        if (check := checks.get(name)) is not None:
             yield Field(label, f"{check.id} ({check.health.value}): {check.title}")
             label = ""
 

@@ -168,3 +168,26 @@ def test_json_has_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("word", ["text", "table"])
 def test_text_has_two_words(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "gpu-lost", "-o", word) == printed(capsys, "gpu-lost")
+
+
+def test_the_error_of_a_program_names_its_cause_and_its_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "NCCL", "timeout")
+    assert text.startswith("Message of a program - a rank waited for the others until its time limit")
+    assert "caused by the program or the machine: the text does not decide it" in text
+    assert "look first Run nodeguard check on each node of the job." in text
+    assert "checks gpu-lost (fatal): GPU lost" in text
+    assert main(["explain", "CUDA error: device-side assert triggered", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cause"] == "program"
+
+
+def test_a_line_of_the_kernel_log_without_a_meaning_may_be_a_message(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    killed = "Out of memory: Killed process 71 (python3) total-vm:1kB, anon-rss:1kB, file-rss:0kB"
+    assert "out-of-memory (warning)" in printed(capsys, killed)
+
+
+def test_every_message_of_a_program_has_a_title_that_fits_a_line() -> None:
+    catalogue, _ = load_catalogue()
+    titles = [f"Message of a program - {message.title}" for message in catalogue.program_messages]
+    assert [title for title in titles if len(title) > 80] == []

@@ -1,0 +1,107 @@
+"""Messages of programs, and the file that has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodeguard.catalog.program_messages import find_program_message, load_program_messages
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.config.errors import ConfigError
+from nodeguard.model.catalogue import ProgramMessage
+
+MESSAGES = load_catalogue()[0].program_messages
+
+ROW = """\
+- title: a fan stopped
+  pattern: {pattern}
+  examples: [{example}]
+  cause: machine
+  first: Look at it.
+  checks: [{check}]
+"""
+
+
+def load(folder: Path, *rows: str) -> tuple[ProgramMessage, ...]:
+    (folder / "program-messages.yaml").write_text("".join(rows))
+    return load_program_messages(folder, ["fan-slow"])
+
+
+def test_a_row_is_read_without_its_examples(tmp_path: Path) -> None:
+    row = ROW.format(pattern="fan (?:stop|halt)", example="Fan stopped", check="fan-slow")
+    assert load(tmp_path, row) == (
+        ProgramMessage("a fan stopped", "fan (?:stop|halt)", "machine", "Look at it.", ("fan-slow",)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"pattern": "(fan"}, "2: pattern: is no expression: "),
+        ({"example": "pump stopped"}, "3: examples[0]: is not matched by its pattern: correct the pattern"),
+        ({"check": "pump-slow"}, "6: checks[0]: 'pump-slow' is no check: see `nodeguard checks`"),
+    ],
+)
+def test_an_invalid_row_is_refused_with_file_and_line(
+    tmp_path: Path, fields: dict[str, str], message: str
+) -> None:
+    row = ROW.format(**{"pattern": "fan", "example": "fan stopped", "check": "fan-slow", **fields})
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, row)
+    assert str(caught.value).startswith(f"{tmp_path}/program-messages.yaml:{message}")
+
+
+def test_a_row_that_never_explains_its_example_is_refused(tmp_path: Path) -> None:
+    row = ROW.format(pattern="fan", example="fan stopped", check="fan-slow")
+    with pytest.raises(ConfigError, match=r":9: examples\[0\]: is explained by 'a fan stopped': correct"):
+        load(tmp_path, row, row.replace("a fan stopped", "a fan stopped again"))
+
+
+def test_a_cause_that_needs_the_machine_names_its_checks() -> None:
+    assert [message.title for message in MESSAGES if message.cause != "program" and not message.checks] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "check"),
+    [
+        # Reports of NCCL that quote the error of CUDA: the error of CUDA decides.
+        (
+            (
+                "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1275, unhandled cuda error\n"
+                "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+                "Cuda failure 'uncorrectable ECC error\nencountered'"
+            ),
+            "machine",
+            "gpu-ecc-uncorrectable",
+        ),
+        (
+            "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 'out of memory'",
+            "program",
+            "gpu-memory-reduced",
+        ),
+        (
+            (
+                "[E ProcessGroupNCCL.cpp:563] [Rank 5] Watchdog caught collective operation timeout: "
+                "WorkNCCL(SeqNum=96, OpType=_ALLGATHER_BASE, Timeout(ms)=600000) ran for 600422 milliseconds"
+            ),
+            "either",
+            "port-down",
+        ),
+        ("nccl TIMEOUT", "either", "port-down"),
+        ("NCCL timed out", "either", "port-down"),
+        ("the training hangs", "either", "nvlink-down"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", "program", "gpu-xid-workload"),
+        ("RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.", "either", "out-of-memory"),
+    ],
+)
+def test_a_text_that_people_paste_is_explained(text: str, cause: str, check: str) -> None:
+    message = find_program_message(MESSAGES, text)
+    assert message is not None
+    assert message.cause == cause
+    assert check in message.checks
+
+
+@pytest.mark.parametrize("text", ["ecc", "memory", "out of memory", "hanging processes of a disk", "timeout"])
+def test_words_of_a_search_are_no_message(text: str) -> None:
+    assert find_program_message(MESSAGES, text) is None
