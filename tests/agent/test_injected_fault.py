@@ -88,7 +88,7 @@ def test_values_have_their_units() -> None:
 
 def test_the_title_is_the_message_where_a_value_is_not_read() -> None:
     finding = injected("gpu-xid-fatal", "gpu/0000:1b:00", {})
-    assert finding.message == "Xid that ends the GPU's service"
+    assert finding.message == "Xid of a GPU that failed"
     remedy = "Stop the work on the GPU, then reset the GPU; see `nodeguard explain xid XID`."
     assert finding.remedy == remedy
 
