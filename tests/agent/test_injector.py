@@ -14,6 +14,7 @@ from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import EndInjections, InjectFault
 from nodeguard.agent.injected_fault import InjectionError
 from nodeguard.agent.injector import Injector, RequirePermission
+from nodeguard.agent.instructions import FindingClearer
 from nodeguard.agent.watched_node import LiveReplayMachine
 from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.cli.check_catalogue import load_catalogue
@@ -23,6 +24,7 @@ from nodeguard.model.injection import MAX_INJECTIONS, Injection
 from nodeguard.model.instant import Instant
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.registry import all_sources
+from nodeguard.wire.instruction import ClearFinding
 from tests.waiting import until_async
 
 GPU = "gpu/0000:1b:00"
@@ -41,9 +43,9 @@ class Node:
             for source in all_sources(catalogue.patterns)
             if bundle.is_recorded(source.name, source.paths)
         ]
-        pipeline = Pipeline(catalogue, signals, PlatformHints(manifest.platform, manifest.instance_type))
-        self.agent = Agent(LiveReplayMachine(bundle), sources, pipeline, 0.0)
-        self.injector = Injector(self.agent, pipeline, require_permission, lambda: {"3": GPU})
+        self.pipeline = Pipeline(catalogue, signals, PlatformHints(manifest.platform, manifest.instance_type))
+        self.agent = Agent(LiveReplayMachine(bundle), sources, self.pipeline, 0.0)
+        self.injector = Injector(self.agent, self.pipeline, require_permission, lambda: {"3": GPU})
         self.seen: list[tuple[Injection, ...]] = []
 
     def on_verdict(self, verdict: Verdict, instant: Instant, changed: bool) -> None:
@@ -85,6 +87,20 @@ async def test_an_injected_fault_is_reported_at_once_until_it_is_cleared() -> No
         assert (await node.ask(EndInjections("1")))[0]
         assert node.seen[-1] == ()
         assert not node.agent.findings_raised
+
+
+async def test_the_refusal_to_clear_an_injected_fault_names_the_command_that_ends_it() -> None:
+    async with watching() as node:
+        await node.ask(LOST)
+        clearer = FindingClearer(node.agent, node.pipeline, lambda: {"3": GPU}, node.injector.active)
+        outcome = await clearer.carry_out(ClearFinding("1", "gpu-lost", "3", by="alice"))
+        assert not outcome.done
+        assert outcome.message == (
+            "gpu-lost on GPU 0000:1b:00 is injected: end it on its node with nodeguard inject --clear 1"
+        )
+        other = await clearer.carry_out(ClearFinding("2", "gpu-lost", "gpu/0000:43:00", by="alice"))
+        assert other.message == "gpu-lost on GPU 0000:43:00 is not active"
+        assert node.seen[-1]
 
 
 async def test_an_injected_fault_ends_by_itself() -> None:
