@@ -104,6 +104,7 @@ def service_state(
             refused=service.refusals.recent(now.mono),
             connection_shortage=service.capacity_problem,
             notification_problem=webhooks.problem() if webhooks is not None else "",
+            refused_requests=service.backend.refused_requests(),
             history_problem=service.history.writer.error if service.history is not None else "",
         )
 

@@ -196,6 +196,14 @@ class _ServiceCollector(Collector):
         yield gauge("active", "1 if this aggregator applies its plans, else 0.", service.is_active)
         yield counter("plans", "Plans.", service.plans)
         yield counter("plan_errors", "Plans that failed; the log has the error.", service.errors)
+        refused = GaugeMetricFamily(
+            PREFIX + "api_requests_refused",
+            "1 for a right that the Kubernetes API refuses; nodeguard status has the error.",
+            labels=["verb", "resource"],
+        )
+        for request in service.backend.refused_requests():
+            refused.add_metric([request.verb, request.resource], 1)
+        yield refused
         yield gauge(
             "last_plan_timestamp_seconds",
             "Time at which the last plan was made or found unchanged; before the first, the start time.",

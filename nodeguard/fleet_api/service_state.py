@@ -11,6 +11,7 @@ from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.model.action import NodeAction
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant
+from nodeguard.model.refused_request import RefusedRequest
 
 STANDALONE = "standalone"
 
@@ -66,6 +67,8 @@ class ServiceState(Struct, frozen=True):
     connection_shortage: str = ""
     notification_problem: str = ""
     history_problem: str = ""
+    refused_requests: tuple[RefusedRequest, ...] = ()
+    """Requests that the Kubernetes API refuses for lack of a right."""
     actions: Collection[NodeAction] = ()
     """Of all nodes, as they are stored."""
 

@@ -31,6 +31,7 @@ from nodeguard.fleet_api.schema.status import (
     ObstacleView,
     OmittedIncidents,
     PolicyView,
+    RefusedRequestView,
     ReplicaView,
 )
 from nodeguard.fleet_api.service_state import ServiceState
@@ -40,6 +41,8 @@ from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark, worst
 from nodeguard.model.policy import Mode, Policy, check_patterns
+from nodeguard.model.projection import project
+from nodeguard.model.refused_request import RefusedRequest
 
 _WORST = 5
 _BUDGETS = 6
@@ -107,6 +110,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         connection_shortage=service.connection_shortage,
         notification_problem=service.notification_problem,
         history_problem=service.history_problem,
+        refused_requests=tuple(_refused_request(refused, now) for refused in service.refused_requests),
         incidents_omitted=_left_out(planner),
         injected_faults=injected[:_WORST],
         injected_faults_omitted=max(0, len(injected) - _WORST),
@@ -169,6 +173,15 @@ def _dry_run(decisions: Iterable[MarkDecision]) -> DryRunView:
         reasons=reasons,
         other_limits=other_limits,
         other_reasons=other_reasons,
+    )
+
+
+def _refused_request(refused: RefusedRequest, now: Instant) -> RefusedRequestView:
+    return project(
+        RefusedRequestView,
+        refused,
+        since=rfc3339(now.wall - refused.seconds),
+        age=round(refused.seconds, 1),
     )
 
 

@@ -30,6 +30,7 @@ from nodeguard import __version__
 from nodeguard.kube.access import ApiAccess
 from nodeguard.kube.credentials import AccessError
 from nodeguard.kube.errors import ApiError, response_error
+from nodeguard.kube.refused_requests import RefusedRequests, request_right
 from nodeguard.local.certificate_validity import validity_problem
 
 __all__ = [
@@ -60,10 +61,11 @@ Query = Mapping[str, str | int]
 
 
 class ApiClient:
-    """Client of one API server. Create it with `connect`, and close it."""
+    """Client of one API server. Create it with `connect`, and close it. refused: what the server forbids."""
 
     def __init__(self, access: ApiAccess, headers: Iterable[tuple[str, str]] = ()) -> None:
         self._access = access
+        self.refused = RefusedRequests()
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._session = ClientSession(
             connector=TCPConnector(limit=0, socket_factory=self._create_socket),
@@ -174,6 +176,7 @@ class ApiClient:
     ) -> AsyncIterator[ClientResponse]:
         """Yield a successful response, with its body still unread. Errors while it is read are ApiErrors."""
         request = f"{method} {path}"
+        right = request_right(method, path, is_watch=bool(query and query.get("watch")))
         try:
             async with AsyncExitStack() as stack:
                 for may_retry in (True, False):
@@ -199,9 +202,12 @@ class ApiClient:
                     await self._access.renew(authorization)
                 if not 200 <= response.status < 300:
                     text = await _read(response, _MAX_ERROR_BYTES)
-                    raise response_error(
+                    failure = response_error(
                         response.status, response.reason or "", response.headers, text, request
                     )
+                    self.refused.record(right, response.status, failure.message)
+                    raise failure
+                self.refused.record(right, response.status, "")
                 try:
                     yield response
                 finally:

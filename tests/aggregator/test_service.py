@@ -20,6 +20,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import InventoryNode
+from nodeguard.model.refused_request import RefusedRequest
 from nodeguard.wire.report import ReportedFinding
 from tests.aggregator.test_report_handler import report
 from tests.fleet.scene import AT_ONCE, CHECKS
@@ -37,6 +38,7 @@ class RecordingBackend(StandaloneBackend):
         super().__init__(None, planner, inputs)
         self.is_leader, self.missing, self.plans = True, "", list[Plan]()
         self.candidacy = Candidacy()
+        self.refused: tuple[RefusedRequest, ...] = ()
 
     def missing_inputs(self) -> str:
         return self.missing
@@ -44,6 +46,9 @@ class RecordingBackend(StandaloneBackend):
     async def renew_leadership(self, _now: float, candidacy: Candidacy) -> bool:
         self.candidacy = candidacy
         return self.is_leader
+
+    def refused_requests(self) -> tuple[RefusedRequest, ...]:
+        return self.refused
 
     def publish(self, plan: Plan, now: Instant) -> None:
         self.plans.append(plan)

@@ -25,6 +25,7 @@ from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.finding import Action, DataStatus, Finding, Health, ReadFailure, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import InjectionPolicy, NodeLocation
+from nodeguard.model.refused_request import RefusedRequest
 from nodeguard.wire.report import ReportedFinding, ReportedInjection
 from tests.agent.metrics_text import metrics_text
 from tests.aggregator.notifications.scene import notification, webhook
@@ -109,6 +110,7 @@ async def aggregator_response(accept: str = "") -> Page:
     await scene.turn(1.0)
     scene.planner.paused = ""
     service.capacity = ConnectionCapacity(1024, 768)
+    scene.backend.refused = (RefusedRequest("patch", "nodes/status", "forbidden", 60.0),)
     writer = HistoryWriter("history.sqlite", HistoryLimits(days=30, mib=256))
     service.history = History(scene.planner, dict, writer, started_at=0.0)
     refused = RequestRefusedError(409, "another boot: wait", reason="other-boot")

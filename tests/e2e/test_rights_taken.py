@@ -32,11 +32,11 @@ ROLES = {
 NODE = "gpu-1"
 COMMAND = (sys.executable, "-m", "nodeguard.cli.main")
 
-# Verb and resource, and whether the mark is on the Node without this right.
+# Verb and resource, and whether the mark is on the Node without this right. The incident exists after the first.
 RIGHTS = (
+    ("create", "nodeincidents", True),
     ("patch", "nodes", False),
     ("patch", "nodes/status", True),
-    ("create", "nodeincidents", True),
     ("patch", "nodeincidents/status", True),
     ("create", "events", True),
 )
@@ -81,6 +81,8 @@ def test_what_is_reported_without_a_right_is_so(new_cluster: NewCluster, tmp_pat
         for verb, resource, is_marked in RIGHTS:
             with without_right(cluster, verb, resource):
                 check_beginning(cluster, fleet, receiver, is_marked=is_marked)
+                # An Event that occurs again needs another right.
+                assert refused_rights(fleet) == [f"{verb} {resource}"] or resource == "events"
             agent = fleet.agents[NODE]
             agent.until(lambda: scene.is_marked(cluster, NODE))
             agent.until(lambda: reported_state(fleet) == "Marked")
@@ -89,6 +91,7 @@ def test_what_is_reported_without_a_right_is_so(new_cluster: NewCluster, tmp_pat
             agent.until(lambda: scene.is_unmarked(cluster, NODE))
             agent.until(lambda: reported_state(fleet) in {"", "Resolved"})
             agent.until(lambda: receiver.bodies[-1]["change"] == "resolved")
+            agent.until(lambda: refused_rights(fleet) == [])
 
 
 def test_without_the_lease_nothing_is_marked_and_the_obstacle_is_reported(controlplane: Cluster) -> None:
@@ -199,6 +202,17 @@ def check_end(cluster: Cluster, fleet: Fleet, receiver: WebhookReceiver, *, is_r
     else:
         assert "resolved" not in changes
         assert reported_state(fleet) == "Recovering"
+
+
+def refused_rights(fleet: Fleet) -> list[str]:
+    """Return the rights that are missing, as the operators' API and the metrics report them."""
+    [aggregator] = fleet.aggregators
+    response: Any = aggregator.query("/v1/status")
+    refused = response["refused_requests"]
+    for item in refused:
+        labels = f'resource="{item["resource"]}",verb="{item["verb"]}"'
+        assert aggregator.metric(f"nodeguard_aggregator_api_requests_refused{{{labels}}}") == 1
+    return [f"{item['verb']} {item['resource']}" for item in refused]
 
 
 def reported_state(fleet: Fleet) -> str:

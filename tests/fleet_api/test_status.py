@@ -21,6 +21,7 @@ from nodeguard.model.incident import FalseAlarm, IncidentState, OperatorDecision
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.model.policy import CheckLimit, Mode, ModeRule, Policy
+from nodeguard.model.refused_request import RefusedRequest
 from nodeguard.wire.report import ReportedFinding, UnreadableTargets
 from tests.cli.fleet_output import facts
 from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding
@@ -292,6 +293,28 @@ def test_rejections_are_bounded() -> None:
     recent = refusals.recent(50.0)
     assert (len(recent), recent[0].node, recent[-1].node) == (4096, "node-4999", "node-904")
     assert refusals.counts == {"other-boot": 5000}
+
+
+def test_a_right_that_the_api_server_refuses_is_shown() -> None:
+    fleet = Fleet(3)
+    reason = 'nodes "gpu-1" is forbidden: cannot patch resource "nodes/status"'
+    service = replace(LEADER, refused_requests=(RefusedRequest("patch", "nodes/status", reason, 180.0),))
+    view = fleet_status(fleet.planner, service, fleet.now)
+    [refused] = view.refused_requests
+    assert (refused.since, refused.age) == (rfc3339(fleet.now.wall - 180.0), 180.0)
+    assert facts(status_view(view))["rights"] == f"no right to patch nodes/status, for 3 min: {reason}"
+
+
+def test_a_refused_right_is_shown_once() -> None:
+    fleet = Fleet(3)
+    service = replace(
+        LEADER,
+        obstacle=Obstacle(
+            "writes-refused", "the API server refuses writes of Nodes: forbidden", fleet.now.mono
+        ),
+        refused_requests=(RefusedRequest("patch", "nodes", "forbidden", 180.0),),
+    )
+    assert "rights" not in facts(status_view(fleet_status(fleet.planner, service, fleet.now)))
 
 
 def test_a_history_that_is_not_written_is_shown() -> None:

@@ -15,6 +15,7 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.model.action_store import ActionStore
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant
+from nodeguard.model.refused_request import RefusedRequest
 from nodeguard.wire.report import Report
 
 
@@ -102,6 +103,9 @@ class Backend(NodeInventory, Leadership, Operators, MarkExecutor, Protocol):
 
     def write_problem(self) -> ApiProblem | None:
         """Return why the API server refuses all writes of Nodes; None if it does not."""
+
+    def refused_requests(self) -> tuple[RefusedRequest, ...]:
+        """Return the requests that the API server refuses for lack of a right."""
 
     def publish(self, plan: Plan, now: Instant) -> None:
         """Start to record the incidents and Events of a plan."""

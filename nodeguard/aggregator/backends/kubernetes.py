@@ -33,6 +33,7 @@ from nodeguard.kube.write_queue import MAX_DELAY
 from nodeguard.model.decision import NodeDecision
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
+from nodeguard.model.refused_request import RefusedRequest
 from nodeguard.wire.report import Report
 
 logger = logging.getLogger(__name__)
@@ -151,6 +152,10 @@ class KubernetesBackend:
         if monotonic() - self._refused_at > _REFUSAL_LASTS:
             self._write_problem = None
         return self._write_problem
+
+    def refused_requests(self) -> tuple[RefusedRequest, ...]:
+        """Return the requests that the API server refuses for lack of a right."""
+        return self._api.refused.current()
 
     def node_reported(self, caller: Caller, report: Report) -> None:
         """Do nothing: Nodes are known by their objects."""

@@ -31,6 +31,7 @@ from nodeguard.model.decision import NodeDecision
 from nodeguard.model.incident import FalseAlarm, Incident, OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import NO_OBSERVED_MARKS, InventoryNode, ObservedMarks
+from nodeguard.model.refused_request import RefusedRequest
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Report
 
@@ -98,6 +99,10 @@ class StandaloneBackend:
 
     def write_problem(self) -> None:
         """Return that there is no API server."""
+
+    def refused_requests(self) -> tuple[RefusedRequest, ...]:
+        """Return that there is no API server."""
+        return ()
 
     def node_reported(self, caller: Caller, report: Report) -> None:
         """Add a node at its first report, with the GPUs in its inventory."""

@@ -315,6 +315,21 @@ class RefusedMessages(Struct, frozen=True):
     since_age: float
 
 
+class RefusedRequestView(Struct, frozen=True):
+    """Requests of one kind that the Kubernetes API refuses for lack of a right."""
+
+    verb: str
+    """Of the right, such as `patch`."""
+    resource: str
+    """Of the right, such as `nodes/status`."""
+    reason: str
+    """Error of the latest request, with the remedy."""
+    since: str
+    """Time of the first refusal."""
+    age: float
+    """Seconds since the first refusal."""
+
+
 class FleetStatus(Struct, frozen=True):
     """The status of the fleet.
 
@@ -372,6 +387,8 @@ class FleetStatus(Struct, frozen=True):
     connection_shortage: str = ""
     notification_problem: str = ""
     history_problem: str = ""
+    refused_requests: tuple[RefusedRequestView, ...] = ()
+    """What the Kubernetes API refuses the aggregator that answers, for lack of a right."""
     incidents_omitted: OmittedIncidents = OmittedIncidents()
     injected_faults: tuple[InjectedFaultView, ...] = ()
     injected_faults_omitted: int = 0

@@ -145,8 +145,21 @@ def _injected_faults(status: FleetStatus) -> Iterator[Field]:
         yield Field("injected", f"{more}: see nodeguard get nodes", name_style="suspect")
 
 
+# The obstacle of an aggregator that may not write a resource.
+_OBSTACLES = {"nodes": "writes-refused", "leases": "api-refuses"}
+
+
 def _reporting_problems(status: FleetStatus) -> Iterator[Field]:
-    """Yield the problems that prevent agents from reporting, and webhooks from receiving."""
+    """Yield the rights that are missing, and the problems that prevent agents from reporting, and webhooks
+    from receiving.
+    """
+    for refused in status.refused_requests:
+        # The obstacle has the same error.
+        if status.obstacle is not None and _OBSTACLES.get(refused.resource) == status.obstacle.kind:
+            continue
+        right = f"{refused.verb} {refused.resource}"
+        text = f"no right to {right}, for {format_duration(refused.age)}: {refused.reason}"
+        yield Field("rights", text, name_style="fatal")
     if status.connection_shortage:
         yield Field("open files", status.connection_shortage, name_style="fatal")
     if status.notification_problem:
