@@ -31,19 +31,24 @@ _COUNT = re.compile(r"[0-9]{1,4}")
 # The keys of the policy that place nodes in failure domains.
 _LOCATIONS = re.compile(r"^(nodeLocations|topologies):", re.MULTILINE)
 
-# Rights that the aggregator needs: verb, API group, resource, whether in its namespace.
+# Stands for the namespace of nodeguard.
+OWN_NAMESPACE = "."
+
+# Rights that the aggregator needs: verb, API group, resource, namespace (empty for all). Events about Nodes
+# are in `default`.
 RIGHTS = (
-    ("list", "", "nodes", False),
-    ("watch", "", "nodes", False),
-    ("patch", "", "nodes", False),
-    ("patch", "", "nodes/status", False),
-    ("list", "nodeguard.dev", "nodeincidents", False),
-    ("create", "nodeguard.dev", "nodeincidents", False),
-    ("patch", "nodeguard.dev", "nodeincidents/status", False),
-    ("create", "nodeguard.dev", "nodeactions", True),
-    ("update", "nodeguard.dev", "nodeactions/status", True),
-    ("create", "coordination.k8s.io", "leases", True),
-    ("create", "", "events", True),
+    ("list", "", "nodes", ""),
+    ("watch", "", "nodes", ""),
+    ("patch", "", "nodes", ""),
+    ("patch", "", "nodes/status", ""),
+    ("list", "nodeguard.dev", "nodeincidents", ""),
+    ("create", "nodeguard.dev", "nodeincidents", ""),
+    ("patch", "nodeguard.dev", "nodeincidents/status", ""),
+    ("create", "nodeguard.dev", "nodeactions", OWN_NAMESPACE),
+    ("update", "nodeguard.dev", "nodeactions/status", OWN_NAMESPACE),
+    ("create", "coordination.k8s.io", "leases", OWN_NAMESPACE),
+    ("create", "", "events", OWN_NAMESPACE),
+    ("create", "", "events", "default"),
 )
 
 _Schema = TypeVar("_Schema")
@@ -226,8 +231,8 @@ async def _missing_rights(client: ApiClient, namespace: str) -> tuple[str, ...] 
     user = f"system:serviceaccount:{namespace}:{AGGREGATOR}"
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
     missing = []
-    for verb, group, resource, is_namespaced in RIGHTS:
-        right = Right(verb, group, resource, namespace if is_namespaced else "")
+    for verb, group, resource, scope in RIGHTS:
+        right = Right(verb, group, resource, namespace if scope == OWN_NAMESPACE else scope)
         try:
             is_allowed = await has_right(client, right, user, groups)
         except ApiError as error:
@@ -235,7 +240,7 @@ async def _missing_rights(client: ApiClient, namespace: str) -> tuple[str, ...] 
                 return None
             raise
         if not is_allowed:
-            missing.append(f"{verb} {resource}")
+            missing.append(f"{verb} {resource}{f' in {right.namespace}' if right.namespace else ''}")
     return tuple(missing)
 
 

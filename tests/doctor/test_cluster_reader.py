@@ -96,6 +96,9 @@ def test_a_real_cluster(
     _, results = diagnose(capsys)
     assert results["topology labels"]["status"] == "skipped"
     assert "gpu-operator/nvidia-dcgm-exporter" in results["GPU daemons"]["message"]
+    controlplane.kubectl("delete", "rolebinding", "nodeguard-events", "-n", "default")
+    _, results = diagnose(capsys)
+    assert results["rights"]["message"] == "the aggregator may not: create events in default"
     controlplane.kubectl("delete", "clusterrolebinding", "nodeguard-aggregator")
     _, results = diagnose(capsys)
     assert results["rights"]["message"].startswith("the aggregator may not: list nodes, watch nodes")
