@@ -103,9 +103,9 @@ class Tab:
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
         await self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
 
-    async def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """Write a picture of the page as PNG."""
-        result = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+    async def screenshot(self, path: Path) -> None:
+        """Write a picture of the whole page as PNG."""
+        result = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(result["data"]))
 
     async def close(self) -> None:

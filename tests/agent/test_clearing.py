@@ -65,9 +65,9 @@ class Node:
             memory, _ = resume_state(memory, Instant(1e9, self.at - 1.0, "boot"))
         self.judgement = Pipeline(*load_catalogue(), self.site, state=memory.pipeline)
 
-    def clears(self, check: str, slot: str = NODE, part: str = "") -> str:
+    def clears(self, check: str, slot: str = NODE) -> str:
         """Clear a finding as an operator. Return why it was not cleared, empty if it was."""
-        return self.judgement.clear(ClearRequest(check, slot, part, "ann"), self.now()).reason
+        return self.judgement.clear(ClearRequest(check, slot, "", "ann"), self.now()).reason
 
 
 def checks(verdict: Verdict) -> set[str]:

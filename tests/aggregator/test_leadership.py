@@ -165,10 +165,10 @@ class Replica:
 class World:
     """Replicas on one API server. leaders: who could write at each sample, every tenth of a second."""
 
-    def __init__(self, seed: int, reports: list[Callable[[float], bool]], latency: float = 0.02) -> None:
+    def __init__(self, seed: int, reports: list[Callable[[float], bool]]) -> None:
         self.chance = random.Random(seed)
         self.server = LeaseServer()
-        self.latencies = [latency] * len(reports)
+        self.latencies = [0.02] * len(reports)
         self.replicas = [
             Replica(f"replica-{number}", self._api(number), self.chance.uniform(-1e6, 1e6), enough)
             for number, enough in enumerate(reports)

@@ -12,12 +12,12 @@ from tests.policies import diagnosis_policy
 POLICY = replace(ENFORCED, grace=GracePeriods(60.0, 60.0, 60.0))
 
 
-def leaf_history(size: int = 80, *, recovers: bool = True) -> FleetHistory:
+def leaf_history(*, recovers: bool = True) -> FleetHistory:
     """Return a history in which the leaf with the first nodes is down from second 100, and to second 7300 if
     it recovers.
     """
     history = FleetHistory(0)
-    for number in range(size):
+    for number in range(80):
         history.see(0.0, number, labels={"pod": f"p{number // 40}", "rack": f"r{number // LEAF}"})
         history.report(0.0, number)
     for number in range(LEAF):

@@ -16,12 +16,9 @@ from nodeguard.model.instant import Instant
 MANIFEST = Manifest("gpu-17", "5c8f1d2e-0a1b-2c3d-4e5f-60718293a4b5", 1793534400.0, 864000.0, "dgx-h100")
 
 
-def open_writer(
-    directory: Path, machine: RecordedTree | None = None, anonymiser: Anonymiser | None = None
-) -> BundleWriter:
-    return BundleWriter(
-        str(directory), MANIFEST, (machine or RecordedTree({}, {}, TreeCache())).link, anonymiser=anonymiser
-    )
+def open_writer(directory: Path, anonymiser: Anonymiser | None = None) -> BundleWriter:
+    machine = RecordedTree({}, {}, TreeCache())
+    return BundleWriter(str(directory), MANIFEST, machine.link, anonymiser=anonymiser)
 
 
 def later(seconds: float) -> Instant:

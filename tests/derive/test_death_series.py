@@ -9,19 +9,11 @@ from nodeguard.derive.death_series import Death, Series, chance_rate, independen
 HOUR, DAY = 3600.0, 86_400.0
 
 
-def death(
-    number: int,
-    *,
-    user: str = "",
-    job: str = "",
-    ran: float = 300.0,
-    again: bool = False,
-    removed: bool = False,
-) -> Death:
+def death(number: int, *, user: str = "", job: str = "", again: bool = False, removed: bool = False) -> Death:
     """Return a death of a user and job of its own, ten minutes after the one before."""
     at = DAY + number * 600.0
     return Death(
-        number, at, ran, user or f"u{number}", job or f"j{number}", f"p{job or number}", again, removed,
+        number, at, 300.0, user or f"u{number}", job or f"j{number}", f"p{job or number}", again, removed,
         clean=7 * (at - DAY),
     )  # fmt: skip
 

@@ -19,10 +19,10 @@ def lost(*evidence: ReportedEvidence) -> ReportedFinding:
     return finding(evidence=evidence)
 
 
-def marked_of_a_rack(*findings: ReportedFinding, budget: Budget = BUDGET, failed: int = 5) -> list[int]:
-    """The marked nodes of racks of eight, after some nodes of the first rack fail."""
+def marked_of_a_rack(*findings: ReportedFinding, budget: Budget = BUDGET) -> list[int]:
+    """The marked nodes of racks of eight, after five nodes of the first rack fail."""
     fleet = Fleet(80, replace(POLICY, budget=budget))
-    for number in range(failed):
+    for number in range(5):
         fleet.report(number, *findings)
     fleet.carry_out()
     marked = fleet.marked()

@@ -87,18 +87,18 @@ def test_a_pending_mark_is_shown_with_the_time_left_and_is_not_withheld() -> Non
     assert line.node == "node-0"
 
 
-def late(fleet: Fleet, number: int, *findings: ReportedFinding, age: float = 30.0) -> None:
+def late(fleet: Fleet, *findings: ReportedFinding) -> None:
     """A report that the node's agent could send only some time after its verdict."""
     report = Report(
-        version=VERSION, node=f"node-{number}", boot_id="b", sequence=2, health=Health.FATAL,
-        data_status=DataStatus.FRESH, findings=findings, age=age,
+        version=VERSION, node="node-0", boot_id="b", sequence=2, health=Health.FATAL,
+        data_status=DataStatus.FRESH, findings=findings, age=30.0,
     )  # fmt: skip
-    fleet.planner.record_report(f"uid-{number}", report, fleet.now)
+    fleet.planner.record_report("uid-0", report, fleet.now)
 
 
 def test_a_late_report_of_a_short_fault_leaves_no_event_and_no_incident() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
-    late(fleet, 0, finding(age=2.0))
+    late(fleet, finding(age=2.0))
     plans = [fleet.plan()]
     [incident] = fleet.planner.tracker.pending["uid-0"].values()
     assert (incident.state, decisions(fleet)) == (IncidentState.PENDING, [])
@@ -138,7 +138,7 @@ def test_an_old_stale_fault_is_reported_beside_a_new_one() -> None:
 
 def test_a_late_report_that_the_node_confirms_asks_for_its_mark() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
-    late(fleet, 0, finding(age=2.0))
+    late(fleet, finding(age=2.0))
     assert reported([fleet.carry_out()]) == []
     fleet.after(1.0)
     fleet.carry_out()

@@ -67,8 +67,8 @@ def status_text(fleet: Fleet) -> list[str]:
     return look(status_view(status(fleet)), 400).splitlines()
 
 
-def node_text(fleet: Fleet, number: int = 0) -> list[str]:
-    view = describe_node(fleet.planner, LEADER, f"node-{number}", fleet.now)
+def node_text(fleet: Fleet) -> list[str]:
+    view = describe_node(fleet.planner, LEADER, "node-0", fleet.now)
     assert view is not None
     return look(node_view(view), 400).splitlines()
 

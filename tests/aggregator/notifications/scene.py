@@ -22,10 +22,8 @@ from tests.waiting import in_background
 NOW = 1_700_000_000.0
 
 
-def webhook(
-    name: str = "oncall", form: WebhookFormat = "json", url: str = "http://127.0.0.1:1/", secret: str = ""
-) -> Webhook:
-    return Webhook(name, form, url, secret.encode(), "key" if form == "pagerduty" else "", Health.SUSPECT)
+def webhook(name: str = "oncall", form: WebhookFormat = "json", url: str = "http://127.0.0.1:1/") -> Webhook:
+    return Webhook(name, form, url, b"", "key" if form == "pagerduty" else "", Health.SUSPECT)
 
 
 def incident(state: IncidentState = IncidentState.MARKED, node: str = "gpu-1") -> Incident:

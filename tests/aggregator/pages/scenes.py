@@ -58,9 +58,9 @@ def plain_fleet(size: int, policy: Policy = ENFORCED) -> Fleet:
     return fleet
 
 
-def faulty_fleet(size: int = 320, policy: Policy = ENFORCED) -> Fleet:
+def faulty_fleet(policy: Policy = ENFORCED) -> Fleet:
     """A bad night: a degraded leaf switch, GPUs that failed on several nodes, budgets used up, a stale node."""
-    fleet = plain_fleet(size, policy)
+    fleet = plain_fleet(320, policy)
     fleet.change(66, annotations={HOLD_ANNOTATION: "alice debugs NCCL, until Friday"})
     lost: dict[str, Any] = {
         "action": Action.REBOOT_NODE,

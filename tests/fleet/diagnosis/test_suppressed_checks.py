@@ -298,9 +298,9 @@ def test_a_check_that_votes_in_versions_is_suppressed_at_every_share(share: floa
 # Small fleets
 
 
-def spines(count: int, leaves: int, nodes: int, policy: Policy = USUAL) -> Fleet:
+def spines(count: int, leaves: int, nodes: int) -> Fleet:
     """Return a fleet of spines of leaves of nodes."""
-    made = Fleet(0, policy)
+    made = Fleet(0, USUAL)
     for number in range(count * leaves * nodes):
         leaf = number // nodes
         made.add(number, labels={"pod": f"p{leaf // leaves}", "rack": f"r{leaf}"})

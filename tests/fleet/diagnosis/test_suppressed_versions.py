@@ -26,11 +26,11 @@ from tests.fleet.scene import Fleet
 pytestmark = pytest.mark.slow
 
 
-def versioned_fleet(size: int, leaf: int = 8, pod: int = 40) -> Fleet:
+def versioned_fleet(size: int, pod: int = 40) -> Fleet:
     """Return a fleet with one driver that has run for hours."""
     made = Fleet(0, REAL)
     for number in range(size):
-        made.add(number, labels={"pod": f"p{number // pod}", "rack": f"r{number // leaf}"})
+        made.add(number, labels={"pod": f"p{number // pod}", "rack": f"r{number // 8}"})
         made.report(number, inventory=Inventory(driver="1"))
     advance(made, 20_000.0, 500.0)
     return made
