@@ -31,12 +31,8 @@ def test_a_degraded_domain_is_counted_with_its_nodes_and_its_incident() -> None:
     result = leaf_history().result(POLICY, until=20_000.0)
     assert shown(result.marks) == []
     [domain] = result.domains
-    assert (domain.domain, domain.state, domain.size, domain.voters) == (
-        FIRST,
-        IncidentState.MARKED,
-        LEAF,
-        LEAF,
-    )
+    expected = (FIRST, IncidentState.MARKED, LEAF, LEAF)
+    assert (domain.domain, domain.state, domain.size, domain.voters) == expected
     assert domain.incident.startswith("fabric-p0-r0-")
     assert domain.evidence.startswith("fabric/p0/r0: 8 of 8 nodes lost")
     assert (domain.nodes, result.domain_nodes, result.max_domain_nodes, result.nodes) == (8, 8, 8, 0)

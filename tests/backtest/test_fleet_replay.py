@@ -44,11 +44,8 @@ def test_a_mark_is_withheld_until_the_budget_allows_it() -> None:
         history.fault(100.0, number)
     history.report(300.0, 3)
     result = history.result(TWO, until=2000.0)
-    assert shown(result.marks) == [
-        ("node-0", 105, None, "open"),
-        ("node-1", 105, None, "open"),
-        ("node-2", 705, None, "open"),
-    ]
+    expected = [("node-0", 105, None, "open"), ("node-1", 105, None, "open"), ("node-2", 705, None, "open")]
+    assert shown(result.marks) == expected
     assert shown(result.marks, IncidentState.WITHHELD) == [
         ("node-2", 105, 705, "marked"),
         ("node-3", 105, 301, "finding-ended"),
@@ -102,11 +99,8 @@ def test_an_escalated_finding_is_reported() -> None:
     history.report(500.0, 1, finding("gpu-hot", age=0.0, health=Health.SUSPECT), finding("gpu-lost", age=0.0))
     history.fault(100.0, 2, "gpu-hot", health=Health.SUSPECT)
     result = history.result(until=1000.0)
-    assert [(mark.node, mark.check, mark.followup.escalated) for mark in result.marks] == [
-        ("node-1", "gpu-hot", True),
-        ("node-2", "gpu-hot", False),
-        ("node-1", "gpu-lost", False),
-    ]
+    expected = [("node-1", "gpu-hot", True), ("node-2", "gpu-hot", False), ("node-1", "gpu-lost", False)]
+    assert [(mark.node, mark.check, mark.followup.escalated) for mark in result.marks] == expected
 
 
 def test_a_reboot_or_another_component_ends_a_finding_with_its_own_reason() -> None:
@@ -230,12 +224,8 @@ def test_marks_before_the_period_are_left_out_and_affect_later_ones() -> None:
     tested = history.run(FREE, since=4000.0, until=9000.0)
     [result] = tested.results
     assert shown(result.marks) == [("node-1", 5005, 6301, "proven")]
-    assert (tested.recent_reports, tested.reports, tested.nodes, tested.last_step) == (
-        2,
-        14,
-        10,
-        START + 5100.0,
-    )
+    expected = (2, 14, 10, START + 5100.0)
+    assert (tested.recent_reports, tested.reports, tested.nodes, tested.last_step) == expected
 
 
 def test_an_empty_history_gives_an_empty_result() -> None:

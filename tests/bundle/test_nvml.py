@@ -92,11 +92,8 @@ def test_null_removes_a_device_and_later_devices_move_up() -> None:
     assert uuids(two) == ["GPU-a", "GPU-c"]
     again = frame(two, {"devices": {"2": {"nvmlDeviceGetUUID": "GPU-C"}}})
     assert uuids(again) == ["GPU-a", "GPU-C"]
-    assert uuids(frame(again, {"devices": {"1": {"nvmlDeviceGetUUID": "GPU-n"}}})) == [
-        "GPU-a",
-        "GPU-n",
-        "GPU-C",
-    ]
+    expected = ["GPU-a", "GPU-n", "GPU-C"]
+    assert uuids(frame(again, {"devices": {"1": {"nvmlDeviceGetUUID": "GPU-n"}}})) == expected
 
 
 def test_a_device_loses_its_handle_and_gets_it_back_with_what_it_answered() -> None:

@@ -87,12 +87,8 @@ def test_a_failure_needs_no_file() -> None:
 
 def test_failed_paths_are_in_the_listing() -> None:
     assert failing("/sys/class/empty/mlx5_1", "EIO").names("/sys/class/empty") == ("mlx5_1",)
-    assert failing("/sys/devices/mlx5_0/gid", "EIO").names("/sys/class/infiniband/mlx5_0") == (
-        "gid",
-        "old",
-        "port",
-        "state",
-    )
+    expected = ("gid", "old", "port", "state")
+    assert failing("/sys/devices/mlx5_0/gid", "EIO").names("/sys/class/infiniband/mlx5_0") == expected
     assert failing("/sys/class/empty/mlx5_1", "ENOENT").names("/sys/class/empty") == ()
 
 

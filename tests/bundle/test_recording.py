@@ -61,14 +61,8 @@ def test_frames_change_files_in_order_of_their_number(tmp_path: Path) -> None:
             "frames/30/sys/dev/z": "30",
         },
     )
-    assert [recording.state_at(t).read("/sys/a") for t in (0, 29, 30, 99, 100, 1000)] == [
-        "0",
-        "0",
-        "30",
-        "30",
-        "100",
-        "100",
-    ]
+    expected = ["0", "0", "30", "30", "100", "100"]
+    assert [recording.state_at(t).read("/sys/a") for t in (0, 29, 30, 99, 100, 1000)] == expected
     assert recording.state_at(0).tree.names("/sys/dev") == ("x", "y")
     assert recording.state_at(100).tree.names("/sys/dev") == ("z",)
 
@@ -85,11 +79,8 @@ def test_links_lead_across_base_and_frames(tmp_path: Path) -> None:
             "frames/60/sys/devices/other/state": "new",
         },
     )
-    assert [recording.state_at(t).read("/sys/class/net/eth0/state") for t in (0, 30, 60)] == [
-        "up",
-        "down",
-        "new",
-    ]
+    expected = ["up", "down", "new"]
+    assert [recording.state_at(t).read("/sys/class/net/eth0/state") for t in (0, 30, 60)] == expected
 
 
 def test_the_fields_win_over_files_that_say_the_same(tmp_path: Path) -> None:

@@ -90,11 +90,8 @@ def test_a_check_of_events(tmp_path: Path) -> None:
     }
     [check] = file(tmp_path, one(when=EVENT, message='"{code} {count}"', **words)).checks
     assert check.when == EventOccurred("a.happened")
-    assert (check.cleared_by, check.topologies, check.symptom_of) == (
-        ("reset", "operator"),
-        ("rack",),
-        ("two",),
-    )
+    expected = (("reset", "operator"), ("rack",), ("two",))
+    assert (check.cleared_by, check.topologies, check.symptom_of) == expected
 
 
 def test_an_event_may_be_ended_by_another(tmp_path: Path) -> None:

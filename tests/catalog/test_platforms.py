@@ -63,12 +63,8 @@ def test_a_name_of_the_machine_goes_before_its_board() -> None:
 
 def test_what_is_expected_of_some_platforms() -> None:
     dgx = BY_ID["dgx-h100"].expect
-    assert (dgx["gpus"], dgx["nvlink_links"], dgx["nvlink_speed_mbps"], dgx["nvswitches"]) == (
-        8,
-        18,
-        26562,
-        4,
-    )
+    expected = (8, 18, 26562, 4)
+    assert (dgx["gpus"], dgx["nvlink_links"], dgx["nvlink_speed_mbps"], dgx["nvswitches"]) == expected
     assert (dgx["pcie_gen"], dgx["pcie_width"], dgx["ports"], dgx["port_rate_gbps"]) == (5, 16, 8, 400)
     tray = BY_ID["gb200-tray"].expect
     assert (tray["gpus"], tray["nvlink_speed_mbps"], tray["nvswitches"]) == (4, 53125, 0)

@@ -187,11 +187,8 @@ def test_the_more_specific_rule_stands_first() -> None:
 def test_a_link_down_is_read_by_its_reason() -> None:
     (rule,) = matched(149, 0x004505C6, 0, "v1")
     assert rule.unit == "NETIR_LINK_EVT/NETIR_LINK_DOWN"
-    assert (rule.action, rule.investigate, rule.severity) == (
-        "RESET_GPU",
-        "INVESTIGATE_LINK_SI",
-        "link_fatal",
-    )
+    expected = ("RESET_GPU", "INVESTIGATE_LINK_SI", "link_fatal")
+    assert (rule.action, rule.investigate, rule.severity) == expected
     (rule,) = matched(149, 35 << 20 | 0x1C6, 0, "v1")
     assert rule.meaning == "the peer is too hot"
     reasons = {other.v1[1] >> 20 for other in CATALOGUE.nvlink5 if other.unit == rule.unit}
@@ -201,11 +198,8 @@ def test_a_link_down_is_read_by_its_reason() -> None:
 def test_the_bits_of_xid_74() -> None:
     assert {row.register for row in CATALOGUE.xid74} == {1, 3, 4, 5}
     kinds = {(row.register, bit): row.kind for row in CATALOGUE.xid74 for bit in row.bits}
-    assert (kinds[1, 0], kinds[1, 4], kinds[1, 21]) == (
-        "ignore",
-        "ecc_parity_hw",
-        "marginal_signal_integrity",
-    )
+    expected = ("ignore", "ecc_parity_hw", "marginal_signal_integrity")
+    assert (kinds[1, 0], kinds[1, 4], kinds[1, 21]) == expected
     assert (kinds[4, 18], kinds[5, 29]) == ("sympathetic_fabric_reset", "ecc_threshold_exceeded")
     assert (4, 31) not in kinds
 

@@ -192,13 +192,8 @@ class Items(Struct, forbid_unknown_fields=True):
 def test_all_errors_are_collected_with_their_lines(file: Path) -> None:
     text = "limit: many\nitems:\n- {name: a, size: big}\n- {name: 1, size: 1}\n- {name: c, size: 1, color: x}\nx: 1\n"
     errors = collect_errors(written(file, text), lambda document: convert(document, Items))
-    assert [(error.line, error.field) for error in errors] == [
-        (1, "limit"),
-        (3, "size"),
-        (4, "name"),
-        (5, "color"),
-        (6, "x"),
-    ]
+    expected = [(1, "limit"), (3, "size"), (4, "name"), (5, "color"), (6, "x")]
+    assert [(error.line, error.field) for error in errors] == expected
 
 
 def test_an_entry_that_is_invalid_without_its_invalid_field_is_no_second_error(file: Path) -> None:

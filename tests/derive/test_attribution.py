@@ -253,11 +253,7 @@ def test_nvml_gpu_without_a_pci_address_has_no_owner_if_the_bus_is_not_listed() 
 def test_nvml_list_is_complete_after_each_gpu_has_its_pci_address() -> None:
     latest = gpu_lists(GPUS[0], "gpu/index-1", "gpu/index-1/nvlink/3", bus=(GPUS[0], GPUS[1]))
     moved = attribute_reading(latest["nvml"], find_owners(latest, {}), {})
-    assert [observation.target for observation in moved.observations] == [
-        "node",
-        GPUS[0],
-        GPUS[1],
-        f"{GPUS[1]}/nvlink/3",
-    ]
+    expected = ["node", GPUS[0], GPUS[1], f"{GPUS[1]}/nvlink/3"]
+    assert [observation.target for observation in moved.observations] == expected
     assert moved.unlisted("gpu") == ""
     assert latest["nvml"].unlisted("gpu") != ""

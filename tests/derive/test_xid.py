@@ -49,11 +49,8 @@ def test_xid_that_requires_a_reset_or_a_reboot_is_fatal(code: int, action: str) 
 
 def test_unlisted_code_is_reported() -> None:
     event = decode(9999)
-    assert (event.signal, event.fields["verdict"], event.fields["xid"]) == (
-        "gpu.xid.unlisted",
-        "warning",
-        9999,
-    )
+    expected = ("gpu.xid.unlisted", "warning", 9999)
+    assert (event.signal, event.fields["verdict"], event.fields["xid"]) == expected
 
 
 def test_text_time_and_count_of_a_line_stay() -> None:
@@ -167,11 +164,8 @@ def test_a_blank_action_of_a_code_that_names_a_failure_is_suspect() -> None:
 
 def test_a_memory_subsystem_error_is_the_time_out_of_a_dead_gpu() -> None:
     event = decode(175, "Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76")
-    assert (event.signal, event.fields["verdict"], event.fields["action"]) == (
-        "gpu.xid.gsp",
-        "fatal",
-        "reset-gpu",
-    )
+    expected = ("gpu.xid.gsp", "fatal", "reset-gpu")
+    assert (event.signal, event.fields["verdict"], event.fields["action"]) == expected
 
 
 @pytest.mark.parametrize("code", [16, 51, 56, 61, 122])
@@ -225,11 +219,8 @@ def registers(*values: int) -> str:
 
 def test_link_error_registers_determine_the_action() -> None:
     event = decode(74, registers(0, 0, 0x10000))
-    assert (event.fields["verdict"], event.fields["action"], event.fields["link"]) == (
-        "suspect",
-        "reset-gpu",
-        3,
-    )
+    expected = ("suspect", "reset-gpu", 3)
+    assert (event.fields["verdict"], event.fields["action"], event.fields["link"]) == expected
     assert verdict(74, registers(1)) == ("ignored", "none")
     assert verdict(74, registers(1, 0, 0, 1 << 18))[0] == "fatal"
 
@@ -282,11 +273,8 @@ def test_link_error_without_registers_is_a_warning(text: str) -> None:
 
 def test_only_a_cold_reset_clears_a_security_fault() -> None:
     event = decode(110)
-    assert (event.signal, event.fields["verdict"], event.fields["action"]) == (
-        "gpu.xid.security",
-        "fatal",
-        "reboot-node",
-    )
+    expected = ("gpu.xid.security", "fatal", "reboot-node")
+    assert (event.signal, event.fields["verdict"], event.fields["action"]) == expected
 
 
 @pytest.mark.parametrize("code", [74, *range(144, 151), 154])

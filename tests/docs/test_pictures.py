@@ -71,11 +71,8 @@ def texts(svg: str) -> list[tuple[str, str, str]]:
 
 def test_colors_and_columns_are_those_of_the_terminal() -> None:
     svg = terminal_svg("a <title>", "\x1b[1;31mFATAL\x1b[0m  <b>&amp;\r\n\r\n   \x1b[2mdim\x1b[0m\r\n", 80)
-    assert texts(svg) == [
-        ("FATAL", "14.0", "b r"),
-        ("<b>&amp;", "72.8", ""),
-        ("dim", "39.2", "d"),
-    ]
+    expected = [("FATAL", "14.0", "b r"), ("<b>&amp;", "72.8", ""), ("dim", "39.2", "d")]
+    assert texts(svg) == expected
     assert "<title>a &lt;title&gt;</title>" in svg
 
 

@@ -63,11 +63,8 @@ def test_a_check_that_is_not_enforced_is_a_dry_run_beside_one_that_is() -> None:
         "gpu-ecc": IncidentState.DRY_RUN,
     }
     status = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (status.policy.observe_only, status.policy.enforced, status.policy.observed) == (
-        False,
-        ("gpu-lost",),
-        (),
-    )
+    expected = (False, ("gpu-lost",), ())
+    assert (status.policy.observe_only, status.policy.enforced, status.policy.observed) == expected
     assert (status.dry_run.nodes, status.dry_run.suspect, status.withheld.marks) == (1, 1, 0)
 
 

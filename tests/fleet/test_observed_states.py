@@ -57,11 +57,8 @@ def test_a_refused_write_is_reported_after_a_while_with_its_error_and_until_it_s
     assert issue(fleet, REPORTED_AFTER - 1.0).incidents == ()
     plan = issue(fleet, 1.0)
     [incident] = plan.incidents
-    assert (incident.state, incident.write, incident.mark) == (
-        IncidentState.WITHHELD,
-        WriteState.REFUSED,
-        None,
-    )
+    expected = (IncidentState.WITHHELD, WriteState.REFUSED, None)
+    assert (incident.state, incident.write, incident.mark) == expected
     assert incident.detail == 'its write is refused: nodes "node-0" is forbidden'
     [event] = plan.events
     assert event.reason == "NodeguardWithheld"

@@ -39,13 +39,8 @@ def failing() -> Fleet:
 def test_a_degraded_domain() -> None:
     made = failing()
     view = describe_domain(made.planner, FIRST, made.now)
-    assert (view.state, view.fault_classes, view.marked, view.members, view.voting) == (
-        IncidentState.MARKED,
-        ("link-down", "link"),
-        7,
-        8,
-        7,
-    )
+    expected = (IncidentState.MARKED, ("link-down", "link"), 7, 8, 7)
+    assert (view.state, view.fault_classes, view.marked, view.members, view.voting) == expected
     assert view.evidence == f"{FIRST}: 6 of 7 nodes lost a link at once; its 4 siblings did not"
     assert view.clears_when == "over when fewer than 2 of its nodes show it for 30 min"
     assert (view.age, view.began_age, view.times_degraded) == (5.0, 25.0, 1)
@@ -74,13 +69,8 @@ def test_a_domain_below_its_threshold() -> None:
     view = describe_domain(made.planner, "fabric/p1/r5", made.now)
     assert (view.state, view.evidence, view.clears_when, view.incident, view.since) == (None, "", "", "", "")
     [down] = [item for item in view.classes if item.fault_class == "link-down"]
-    assert (down.voters, down.share_threshold, down.chance_threshold, down.threshold, down.window) == (
-        2,
-        3,
-        2,
-        3,
-        120.0,
-    )
+    expected = (2, 3, 2, 3, 120.0)
+    assert (down.voters, down.share_threshold, down.chance_threshold, down.threshold, down.window) == expected
     assert [item.node for item in view.votes] == ["node-41", "node-42"]
     above = describe_domain(made.planner, "fabric/p1", made.now)
     assert [(item.domain, item.voters) for item in above.children][:2] == [
@@ -168,14 +158,8 @@ def test_a_topology_in_observe_mode_is_a_dry_run() -> None:
 def test_the_mark_of_a_domain_is_shown_on_its_nodes() -> None:
     made = failing()
     [mark] = marks_of_node(made.planner, "uid-5", made.now)
-    assert (mark.mark, mark.check, mark.target, mark.fault_class, mark.written, mark.wait.on) == (
-        Mark.DOMAIN_DEGRADED,
-        "link-down",
-        FIRST,
-        "fabric",
-        True,
-        "domain",
-    )
+    expected = (Mark.DOMAIN_DEGRADED, "link-down", FIRST, "fabric", True, "domain")
+    assert (mark.mark, mark.check, mark.target, mark.fault_class, mark.written, mark.wait.on) == expected
     assert mark.wait.message == f"{FIRST} to recover: over when fewer than 2 of its nodes show it for 30 min"
     assert {item.node: item.marks for item in list_nodes(made.planner, made.now).nodes}["node-5"] == (
         Mark.DOMAIN_DEGRADED,

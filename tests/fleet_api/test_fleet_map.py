@@ -22,11 +22,8 @@ def test_healthy_domains_fold_into_the_highest_that_includes_them() -> None:
     fleet.add(200, labels={})
     shown = fleet_map(fleet.planner, fleet.now)
     assert (shown.topology, shown.topologies[0], shown.topologies[-1]) == ("fabric", "fabric", "pool")
-    assert [(group.domain, group.size) for group in shown.healthy] == [
-        ("fabric/p0", 40),
-        ("fabric/p1", 40),
-        ("", 1),
-    ]
+    expected = [("fabric/p0", 40), ("fabric/p1", 40), ("", 1)]
+    assert [(group.domain, group.size) for group in shown.healthy] == expected
 
 
 def test_degraded_then_faulty_domains_come_first_with_their_faulty_nodes_only() -> None:
@@ -41,11 +38,8 @@ def test_degraded_then_faulty_domains_come_first_with_their_faulty_nodes_only() 
     assert paths(shown.healthy) == ["fabric/p2"]
     first, second = shown.groups
     assert paths(first.parts) == [FIRST]
-    assert (first.parts[0].degraded, first.parts[0].state, first.parts[0].size) == (
-        FIRST,
-        IncidentState.MARKED,
-        8,
-    )
+    expected = (FIRST, IncidentState.MARKED, 8)
+    assert (first.parts[0].degraded, first.parts[0].state, first.parts[0].size) == expected
     assert paths(second.parts) == ["fabric/p1/r5", "fabric/p1/r9"]
     assert [node.node for node in second.faulty] == ["node-43", "node-46", "node-77"]
     assert (second.parts[0].state, second.parts[0].degraded) == (None, "")

@@ -64,12 +64,8 @@ def test_an_incident_has_its_marks_and_decisions() -> None:
     available = replace(LEADER, decisions={name: decision})
     view = describe_incident(fleet.planner, available, name, fleet.now)
     assert view is not None
-    assert (view.node, view.resource, view.scope, view.component) == (
-        "node-1",
-        "gpu/0000:3b:00",
-        "node node-1",
-        "GPU-1",
-    )
+    expected = ("node-1", "gpu/0000:3b:00", "node node-1", "GPU-1")
+    assert (view.node, view.resource, view.scope, view.component) == expected
     assert (view.state, view.action, view.occurrences, view.resolved_at) == (
         IncidentState.MARKED,
         Action.RESET_GPU,

@@ -90,12 +90,8 @@ def test_marks_wait_for_holds_reports_and_removed_checks() -> None:
     assert wait(fleet).on == "silence"
     view = page(fleet)
     assert (view.health, view.reported) == ("unknown", "fatal")
-    assert (view.stale, view.health_known, view.last_report_age, view.last_report) == (
-        True,
-        False,
-        60.0,
-        "2023-11-14T22:13:30Z",
-    )
+    expected = (True, False, 60.0, "2023-11-14T22:13:30Z")
+    assert (view.stale, view.health_known, view.last_report_age, view.last_report) == expected
     fleet = marked()
     fleet.planner.set_policy(replace(LONG, holds=(Hold(checks=("gpu-lost",)),)))
     fleet.issue()
@@ -205,12 +201,8 @@ def test_unreadable_sources_are_shown() -> None:
     fleet.planner.record_report("uid-0", report, fleet.now)
     view = page(fleet)
     assert [(item.source, item.reason) for item in view.unreadable] == [("nvml", "it hangs")]
-    assert (view.agent_version, view.data_status, view.health_known, view.last_report_age) == (
-        "0.1.0",
-        DataStatus.UNKNOWN,
-        True,
-        0.0,
-    )
+    expected = ("0.1.0", DataStatus.UNKNOWN, True, 0.0)
+    assert (view.agent_version, view.data_status, view.health_known, view.last_report_age) == expected
 
 
 def test_a_node_without_a_report_is_unknown() -> None:

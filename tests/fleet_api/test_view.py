@@ -112,11 +112,8 @@ def test_a_name_that_is_longer_than_its_column_moves_the_values_of_its_section()
     votes = Section(
         None, (Field("gpu-h100-0016", "lost"), Field("gpu-1", "lost"), Note("and 3 more")), "list"
     )
-    assert format_view(View((votes,))).split("\n") == [
-        "  gpu-h100-0016 lost",
-        "  gpu-1         lost",
-        "  and 3 more",
-    ]
+    expected = ["  gpu-h100-0016 lost", "  gpu-1         lost", "  and 3 more"]
+    assert format_view(View((votes,))).split("\n") == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)

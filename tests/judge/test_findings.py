@@ -113,23 +113,16 @@ def test_bad_reading_of_the_same_cause_confirms_an_old_event(
 
 def test_stale_finding_stays_active_with_the_reason() -> None:
     item = make_stale(finding(), 0.0, "permission denied")
-    assert (item.data_status, item.note, item.health) == (
-        DataStatus.STALE,
-        "not read any more: permission denied",
-        Health.SUSPECT,
-    )
+    expected = (DataStatus.STALE, "not read any more: permission denied", Health.SUSPECT)
+    assert (item.data_status, item.note, item.health) == expected
 
 
 def test_cause_has_the_worst_health_and_strongest_action_of_its_symptoms() -> None:
     cause = finding("cause", since=50.0)
     symptoms = [finding("a", health=Health.FATAL, since=20.0), finding("b", action=Action.REPLACE_COMPONENT)]
     item = merge_symptoms(cause, symptoms)
-    assert (item.check, item.health, item.action, item.since) == (
-        "cause",
-        Health.FATAL,
-        Action.REPLACE_COMPONENT,
-        0.0,
-    )
+    expected = ("cause", Health.FATAL, Action.REPLACE_COMPONENT, 0.0)
+    assert (item.check, item.health, item.action, item.since) == expected
     assert {evidence.text for evidence in item.evidence} == {"cause on node", "a on node", "b on node"}
 
 

@@ -163,13 +163,8 @@ def test_folded_finding_has_the_worst_health_and_data_status() -> None:
         "lost", GPUS[3], health=Health.FATAL, data_status=DataStatus.STALE, since=-5.0, message="m 7"
     )
     [item] = fold_findings(rows, SLOTS)
-    assert (item.health, item.data_status, item.since, item.component, item.message) == (
-        Health.FATAL,
-        DataStatus.STALE,
-        -5.0,
-        "",
-        "8 GPUs: m 7",
-    )
+    expected = (Health.FATAL, DataStatus.STALE, -5.0, "", "8 GPUs: m 7")
+    assert (item.health, item.data_status, item.since, item.component, item.message) == expected
 
 
 @given(result=findings)

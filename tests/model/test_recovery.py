@@ -202,11 +202,8 @@ def test_a_check_that_resets_the_gpu_resets_what_its_board_needs() -> None:
     board = Site("n", resets_together=True)
     assert of_check("gpu-ecc-off", GPU, board) == ("nvidia-smi -i 5 -e 1", *RESET_ALL)
     instances = Site("n", mig=frozenset({GPU}))
-    assert of_check("gpu-ecc-off", GPU, instances) == (
-        "nvidia-smi -i 5 -e 1",
-        "nvidia-smi mig -i 5 -lgi",
-        *reset("5"),
-    )
+    expected = ("nvidia-smi -i 5 -e 1", "nvidia-smi mig -i 5 -lgi", *reset("5"))
+    assert of_check("gpu-ecc-off", GPU, instances) == expected
 
 
 def test_a_check_that_resets_the_board_resets_all_gpus_of_any_target() -> None:
@@ -242,11 +239,8 @@ def test_an_action_that_needs_commands_has_them_for_each_kind_of_target(check: C
 
 def test_a_part_that_the_fault_does_not_name_is_found_in_a_list_of_all() -> None:
     assert of_check("dimm-corrected-rate", "node") == ("dmidecode --type memory",)
-    assert of_check("dimm-corrected-rate", "node", CLUSTER) == (
-        "kubectl cordon gpu-3",
-        LOOK_UP,
-        f"{EXEC} chroot /host dmidecode --type memory",
-    )
+    expected = ("kubectl cordon gpu-3", LOOK_UP, f"{EXEC} chroot /host dmidecode --type memory")
+    assert of_check("dimm-corrected-rate", "node", CLUSTER) == expected
     assert of_check("disk-timeout", "node") == ("lsblk --nodeps --output NAME,MODEL,SERIAL,STATE",)
     replaced = commands(Action.REPLACE_COMPONENT, "node", check=CHECKS["gpu-lost"])
     assert replaced == ("nvidia-smi --query-gpu=index,pci.bus_id,serial,uuid --format=csv",)

@@ -118,11 +118,8 @@ SLOTS = [
 
 @pytest.mark.parametrize(("name", "kind", "parent", "label"), SLOTS)
 def test_target_has_kind_parent_and_label(name: str, kind: str, parent: str, label: str) -> None:
-    assert (slot.target_kind(name), slot.parent_target(name), slot.target_label(name)) == (
-        kind,
-        parent,
-        label,
-    )
+    expected = (kind, parent, label)
+    assert (slot.target_kind(name), slot.parent_target(name), slot.target_label(name)) == expected
 
 
 @pytest.mark.parametrize(

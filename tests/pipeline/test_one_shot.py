@@ -36,13 +36,8 @@ def test_without_a_duration_each_source_is_read_once(machine: FakeMachine) -> No
 
 
 def test_each_source_is_read_at_its_interval_and_all_of_them_at_the_end(machine: FakeMachine) -> None:
-    assert rounds(machine, 35.0, a=10, b=30) == [
-        (0, ("a", "b")),
-        (10, ("a",)),
-        (20, ("a",)),
-        (30, ("a", "b")),
-        (35, ("a", "b")),
-    ]
+    expected = [(0, ("a", "b")), (10, ("a",)), (20, ("a",)), (30, ("a", "b")), (35, ("a", "b"))]
+    assert rounds(machine, 35.0, a=10, b=30) == expected
 
 
 def test_a_duration_below_every_interval_reads_twice(machine: FakeMachine) -> None:

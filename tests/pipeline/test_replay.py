@@ -27,14 +27,8 @@ def rounds(directory: Path, files: dict[str, Any], *sources: Scripted) -> list[t
 
 def test_each_source_is_read_at_its_interval_until_after_the_last_frame(tmp_path: Path) -> None:
     files = {"a/x": "1", "b/x": "1", "frames/000015/a/x": "2"}
-    assert rounds(tmp_path, files, Scripted("a", interval=10), Scripted("b", interval=30)) == [
-        (0, ("a", "b")),
-        (10, ("a",)),
-        (20, ("a",)),
-        (30, ("a", "b")),
-        (40, ("a",)),
-        (45, ("a", "b")),
-    ]
+    expected = [(0, ("a", "b")), (10, ("a",)), (20, ("a",)), (30, ("a", "b")), (40, ("a",)), (45, ("a", "b"))]
+    assert rounds(tmp_path, files, Scripted("a", interval=10), Scripted("b", interval=30)) == expected
 
 
 def test_a_recording_without_frames_is_evaluated_once(tmp_path: Path) -> None:

@@ -44,22 +44,16 @@ def test_kinds_without_a_report(agent: SimulatedAgent, kind: str) -> None:
 
 def test_a_warning_follows_the_end_of_a_fault(agent: SimulatedAgent) -> None:
     reports = agent.fault_reports(FAULT_KINDS["port-down"], 1, 2 * HOUR)
-    assert [(timed.after, timed.report.health) for timed in reports] == [
-        (30.0, Health.FATAL),
-        (2 * HOUR, Health.WARNING),
-        (26 * HOUR, Health.OK),
-    ]
+    expected = [(30.0, Health.FATAL), (2 * HOUR, Health.WARNING), (26 * HOUR, Health.OK)]
+    assert [(timed.after, timed.report.health) for timed in reports] == expected
     assert {finding.target for finding in reports[0].report.findings} == {PORTS[1]}
 
 
 def test_overlapping_changes_are_evaluated_together(agent: SimulatedAgent) -> None:
     flaps = [MachineChange(at, PORTS[0], increments={"port.link_downed": 1}) for at in (0.0, 600.0, 1200.0)]
     reports = agent.reports("port", flaps)
-    assert [(timed.after, timed.report.findings[0].check) for timed in reports[:3]] == [
-        (0.0, "port-link-downed"),
-        (1200.0, "port-flap"),
-        (3600.0, "port-link-downed"),
-    ]
+    expected = [(0.0, "port-link-downed"), (1200.0, "port-flap"), (3600.0, "port-link-downed")]
+    assert [(timed.after, timed.report.findings[0].check) for timed in reports[:3]] == expected
     assert reports[-1].after == 1200.0 + 24 * HOUR
 
 

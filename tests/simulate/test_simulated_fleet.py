@@ -48,12 +48,8 @@ def test_a_fault_is_marked_and_its_mark_is_released(agent: SimulatedAgent) -> No
     log, counter = EventLog(), OutcomeCounter()
     fault = Fault(100.0, 100.0 + HOUR, 7, "gpu-lost")
     run_fleet(agent, [fault], 3 * HOUR, log, counter)
-    assert [line[:2] for line in log.lines] == [
-        ("fault starts", 7),
-        ("quarantined", 7),
-        ("fault ends", 7),
-        ("released", 7),
-    ]
+    expected = [("fault starts", 7), ("quarantined", 7), ("fault ends", 7), ("released", 7)]
+    assert [line[:2] for line in log.lines] == expected
     times = [float(str(line[2])) for line in log.lines]
     assert times == sorted(times)
     assert 100.0 < times[1] < 130.0

@@ -196,11 +196,8 @@ def test_port_is_up_by_state_and_physical_state(
 def test_a_port_that_is_down_has_no_rate() -> None:
     machine = _infiniband(state="1: DOWN", phys_state="2: Polling", rate="2.5 Gb/sec (1X SDR)")
     signals = by_target(InfinibandSource(), machine)["port/mlx5_0/1"].signals
-    assert (signals["port.state"], signals["port.phys_state"], signals["port.up"]) == (
-        "DOWN",
-        "Polling",
-        False,
-    )
+    expected = ("DOWN", "Polling", False)
+    assert (signals["port.state"], signals["port.phys_state"], signals["port.up"]) == expected
     assert "port.rate" not in signals
 
 

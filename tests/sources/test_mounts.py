@@ -69,11 +69,8 @@ def test_mount_is_hidden_by_a_later_one_on_the_same_path() -> None:
 def test_mount_on_a_parent_hides_the_mounts_below() -> None:
     text = "/dev/sda1 /data/a xfs rw 0 0\n/dev/sdb1 /data2 xfs rw 0 0\nnfs-1:/data /data nfs4 rw 0 0\n"
     assert [mount.path for mount in mounts_to_check(text)] == ["/data2", "/data"]
-    assert [mount.path for mount in mounts_to_check(f"{text}/dev/sdc1 / ext4 rw 0 0\n")] == [
-        "/",
-        "/data2",
-        "/data",
-    ]
+    expected = ["/", "/data2", "/data"]
+    assert [mount.path for mount in mounts_to_check(f"{text}/dev/sdc1 / ext4 rw 0 0\n")] == expected
 
 
 def test_options() -> None:

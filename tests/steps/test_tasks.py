@@ -143,11 +143,8 @@ def test_a_policy_is_tested_on_the_history_of_an_aggregator(reader: Reader) -> N
     assert "now.yaml marks 1; next.yaml marks 1." in joined(outputs.pop(check))
     heads = [output.partition("\n")[0] for output in outputs.values()]
     assert [head.startswith(begin) for head in heads] == [True, True, True]
-    assert [head.partition(": ")[2] for head in heads] == [
-        "/dev/stdin marks 1.",
-        "now.yaml marks 1; next.yaml marks 1.",
-        "policy.yaml marks 1.",
-    ]
+    expected = ["/dev/stdin marks 1.", "now.yaml marks 1; next.yaml marks 1.", "policy.yaml marks 1."]
+    assert [head.partition(": ")[2] for head in heads] == expected
     machine.run("cp history-a.sqlite history.sqlite")
     page = "docs/tasks/report-availability.md"
     reports = list(reader.follow(page, leave_out="incidents (clear|withdraw)").values())

@@ -29,12 +29,8 @@ def test_a_repeated_result_of_a_device_is_logged_as_null() -> None:
     for _ in range(2):
         log(SYSTEM, "nvmlInit")
     ends = lines[1::2]
-    assert [end[1] for end in ends[:4]] == [
-        {"nvmlDeviceGetEccMode": [1, 0]},
-        None,
-        {"nvmlDeviceGetEccMode": [0, 0]},
-        None,
-    ]
+    expected = [{"nvmlDeviceGetEccMode": [1, 0]}, None, {"nvmlDeviceGetEccMode": [0, 0]}, None]
+    assert [end[1] for end in ends[:4]] == expected
     assert ends[4:] == [[SYSTEM, {"nvmlInit": {"missing": "no library"}}]] * 2
 
 

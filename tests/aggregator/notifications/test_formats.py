@@ -143,11 +143,8 @@ def test_teams_is_an_adaptive_card_without_markdown_of_others() -> None:
 
 def test_pagerduty_triggers_and_resolves_one_incident() -> None:
     trigger, resolve = body("pagerduty"), body("pagerduty", IncidentState.RESOLVED)
-    assert (trigger["event_action"], trigger["dedup_key"], trigger["routing_key"]) == (
-        "trigger",
-        "gpu-1-lost",
-        "key",
-    )
+    expected = ("trigger", "gpu-1-lost", "key")
+    assert (trigger["event_action"], trigger["dedup_key"], trigger["routing_key"]) == expected
     assert trigger["payload"]["severity"] == "critical"
     assert resolve == {"routing_key": "key", "event_action": "resolve", "dedup_key": "gpu-1-lost"}
 

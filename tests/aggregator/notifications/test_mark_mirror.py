@@ -50,11 +50,8 @@ async def test_a_receiver_gets_each_mark_and_its_release(receiver: MarkReceiver)
         assert receiver.drained == {"node-0": {"quarantine"}}
         [node] = receiver.bodies[-1]["nodes"]
         [cause] = node["marks"][0]["causes"]
-        assert (cause["check"], cause["message"], cause["action"]) == (
-            finding().check,
-            finding().message,
-            finding().action,
-        )
+        expected = (finding().check, finding().message, finding().action)
+        assert (cause["check"], cause["message"], cause["action"]) == expected
         fleet.report(0)
         aggregator.plan(1)
         await until_async(lambda: receiver.drained == {})

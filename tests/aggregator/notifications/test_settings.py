@@ -33,11 +33,8 @@ def test_secrets_are_read_from_files_beside_it(tmp_path: Path) -> None:
         "webhooks:\n- {name: chat, format: slack, urlFile: url, secretFile: key, minHealth: warning}\n"
         "- {name: pager, format: pagerduty, routingKeyFile: routing}\n",
     )
-    assert (slack.url, slack.secret, slack.min_health) == (
-        "https://hooks.example/T1/B2/secret",
-        b"whsec_aGVsbG8=",
-        Health.WARNING,
-    )
+    expected = ("https://hooks.example/T1/B2/secret", b"whsec_aGVsbG8=", Health.WARNING)
+    assert (slack.url, slack.secret, slack.min_health) == expected
     assert (pager.url, pager.routing_key, pager.min_health) == (PAGERDUTY_URL, "R123", Health.SUSPECT)
 
 
@@ -72,11 +69,8 @@ def test_a_receiver_of_marks_can_own_nodes(tmp_path: Path) -> None:
         f"- {{name: rest, {url}, owns: {{}}}}\n- {{name: mirror, {url}}}\n"
     )
     settings = read_notifications(file)
-    assert [webhook.owns for webhook in settings.mark_webhooks] == [
-        OwnedNodes("gpu-*", {"pool": "slurm"}),
-        OwnedNodes(),
-        None,
-    ]
+    expected = [OwnedNodes("gpu-*", {"pool": "slurm"}), OwnedNodes(), None]
+    assert [webhook.owns for webhook in settings.mark_webhooks] == expected
     owners = settings.owners()
     assert owners.owner("gpu-1", {"pool": "slurm"}) == "slurm"
     assert owners.owner("gpu-1", {}) == "rest"

@@ -22,11 +22,8 @@ def test_periods_are_bars_and_rows() -> None:
     ]
     section = ElementTree.fromstring(timeline_section(periods, NOW))
     bars = [bar for bar in section.iter("rect") if bar.get("class") == "fatal"]
-    assert [(bar.get("x"), bar.get("width"), bar.get("y")) for bar in bars] == [
-        ("0.0", "100.0", "2"),
-        ("350.0", "150.0", "18"),
-        ("600.0", "100.0", "2"),
-    ]
+    expected = [("0.0", "100.0", "2"), ("350.0", "150.0", "18"), ("600.0", "100.0", "2")]
+    assert [(bar.get("x"), bar.get("width"), bar.get("y")) for bar in bars] == expected
     assert [bar.findtext("title") for bar in bars] == [
         f"{name}: it <failed>" for name in ("gpu-lost", "gpu-ecc", "gpu-lost")
     ]

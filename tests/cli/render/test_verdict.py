@@ -168,11 +168,8 @@ def test_many_slots_are_counted() -> None:
 
 def test_the_first_evidence_is_shown() -> None:
     evidence = tuple(Evidence("nvml", f"gpu.a = {at}", float(at)) for at in range(5))
-    assert field("evidence", lost(evidence=evidence)) == [
-        "nvml: gpu.a = 0",
-        "nvml: gpu.a = 1",
-        "nvml: gpu.a = 2",
-    ]
+    expected = ["nvml: gpu.a = 0", "nvml: gpu.a = 1", "nvml: gpu.a = 2"]
+    assert field("evidence", lost(evidence=evidence)) == expected
 
 
 def test_evidence_that_is_not_shown_is_counted() -> None:

@@ -28,12 +28,8 @@ def test_a_degraded_domain_has_one_incident_and_a_mark_on_every_member() -> None
     assert condition is not None
     assert (condition.status, condition.reason) == ("True", "DomainDegraded")
     [domain] = domains(made)
-    assert (domain.domain, domain.state, domain.scope, domain.fault_class) == (
-        FIRST,
-        IncidentState.MARKED,
-        f"8 nodes of {FIRST}",
-        "fabric",
-    )
+    expected = (FIRST, IncidentState.MARKED, f"8 nodes of {FIRST}", "fabric")
+    assert (domain.domain, domain.state, domain.scope, domain.fault_class) == expected
     assert domain.message == f"{FIRST}: 7 of 8 nodes lost a link at once; its 4 siblings did not"
     assert domain.detail == "over when fewer than 2 of its nodes show it for 30 min"
     assert [symptom.target for symptom in domain.symptoms][:2] == [f"node-0, {PORT}", f"node-1, {PORT}"]
@@ -75,11 +71,8 @@ def test_a_domain_mark_supersedes_node_marks_that_return_for_nodes_still_unhealt
     assert ("uid-0", "superseded") in released
     [part] = made.planner.tracker.incidents["uid-0"].values()
     [whole] = domains(made)
-    assert (part.state, part.detail, part.parent) == (
-        IncidentState.OPEN,
-        f"reported as {FIRST}, which is degraded",
-        whole.name,
-    )
+    expected = (IncidentState.OPEN, f"reported as {FIRST}, which is degraded", whole.name)
+    assert (part.state, part.detail, part.parent) == expected
     well(made, range(1, LEAF))
     wait(made, 1_900.0)
     assert made.taints(0) == ["nodeguard.dev/quarantine=infiniband"]
