@@ -8,7 +8,7 @@ transition.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 from msgspec import Raw, Struct
@@ -18,7 +18,7 @@ from nodeguard.agent.reporting.schedule import next_sequence
 from nodeguard.model.instant import Instant
 from nodeguard.wire.encoding import EncodingError, decode_message, encode
 from nodeguard.wire.instruction import Instruction, InstructionInbox, add_instructions, record_result
-from nodeguard.wire.report import VERSION, InstructionResult, Report
+from nodeguard.wire.report import VERSION, InstructionResult, Report, ReportedFinding
 
 MAX_BYTES = 256 * 1024
 MAX_ENTRIES = 64
@@ -107,10 +107,17 @@ def decode_entry(data: bytes) -> tuple[Report, Instant]:
 def set_age(report: Report, at: Instant, now: Instant, speed: float = 1.0) -> Report:
     """Return a report with the seconds since its verdict, by the wall clock across a reboot.
 
-    speed: seconds of the machine in a real second. An age is in real seconds, as is a delay of the delivery.
+    speed: seconds of the machine in a real second. All ages of the result are in real seconds.
     """
     age = now.mono - at.mono if at.boot_id == now.boot_id else now.wall - at.wall
-    return replace(report, age=round(max(0.0, age / speed), 3))
+    findings = report.findings if speed == 1.0 else tuple(_in_real_time(report.findings, speed))
+    return replace(report, age=round(max(0.0, age / speed), 3), findings=findings)
+
+
+def _in_real_time(findings: Iterable[ReportedFinding], speed: float) -> Iterator[ReportedFinding]:
+    for finding in findings:
+        evidence = tuple(replace(item, age=round(item.age / speed, 3)) for item in finding.evidence)
+        yield replace(finding, age=round(finding.age / speed, 3), evidence=evidence)
 
 
 class DeliveryState(Struct, frozen=True):

@@ -23,7 +23,7 @@ from nodeguard.agent.reporting.delivery_queue import (
 )
 from nodeguard.wire.encoding import EncodingError
 from nodeguard.wire.instruction import DetachGpus
-from nodeguard.wire.report import VERSION, InstructionResult, Report, ReportedPassing
+from nodeguard.wire.report import VERSION, InstructionResult, Report, ReportedEvidence, ReportedPassing
 from nodeguard.wire.report_builder import build_report
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
@@ -167,6 +167,15 @@ def test_an_entry_of_another_version_is_sent_as_this_one(version: int) -> None:
     assert (report.version, report.sequence, at) == (VERSION, 5000123, NOW)
 
 
+def test_ages_of_a_fast_recording_are_in_real_seconds() -> None:
+    """Otherwise a fleet shows a fault of a replay that is older than the replay."""
+    [raised] = NUMBERED.findings
+    evidence = ReportedEvidence("kmsg", "Xid 79", age=120.0)
+    report = replace(NUMBERED, findings=(replace(raised, age=600.0, evidence=(evidence,)),))
+    [sent] = set_age(report, NOW, NOW, speed=60.0).findings
+    assert (sent.age, sent.evidence[0].age) == (10.0, 2.0)
+
+
 @pytest.mark.parametrize("data", [b"", b"{}", b"[" * 99_999, b'{"at": 1}', b"\xff"])
 def test_an_invalid_entry_is_refused(data: bytes) -> None:
     with pytest.raises(EncodingError, match="skipped"):
@@ -176,6 +185,7 @@ def test_an_invalid_entry_is_refused(data: bytes) -> None:
 def test_the_age_grows_while_an_entry_waits() -> None:
     later = replace(NOW, mono=NOW.mono + 60.0, wall=NOW.wall - 9e6)
     assert set_age(NUMBERED, NOW, later).age == 60.0
+    assert set_age(NUMBERED, NOW, later).findings == NUMBERED.findings
     assert set_age(NUMBERED, NOW, later, speed=30.0).age == 2.0
     rebooted = replace(NOW, boot_id="next", mono=5.0, wall=NOW.wall + 300.0)
     assert set_age(NUMBERED, NOW, rebooted).age == 300.0
