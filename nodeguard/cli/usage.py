@@ -23,6 +23,9 @@ MISSING_EXTRA = (
     f"{sys.executable} -m pip install '.[aggregator]', or name the wheel of a release in place of the dot"
 )
 
+# Characters of an abbreviation of a name.
+_ABBREVIATION = 2
+
 # Characters of an address: far more than any has, far less than a report holds.
 _MAX_URL_BASE = 512
 
@@ -91,10 +94,13 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """Return the question whether a similar name was meant; empty where no name is similar."""
+    """Return the question whether a similar name was meant, or one that begins like it; empty for none."""
     from difflib import get_close_matches  # noqa: PLC0415 - only for a misspelt name
 
-    matches = get_close_matches(name, list(candidates), n=3)
+    names = list(candidates)
+    matches = get_close_matches(name, names, n=3)
+    if len(name) >= _ABBREVIATION:
+        matches = matches or [candidate for candidate in names if candidate.startswith(name)][:3]
     return f"did you mean {' or '.join(matches)}? Or " if matches else ""
 
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, duration, whole_number
+from nodeguard.cli.usage import (
+    FATAL,
+    OK,
+    UNKNOWN,
+    WARNING,
+    ArgumentParser,
+    did_you_mean,
+    duration,
+    whole_number,
+)
 
 NOT_A_DURATION = "is not a duration: expected a value like 30s, 10m or 2h"
 OUT_OF_RANGE = "is out of range: expected more than 0s and at most 30d"
@@ -35,6 +44,19 @@ def test_an_invalid_duration_is_refused_with_the_remedy(text: str, problem: str)
     with pytest.raises(ArgumentTypeError) as refused:
         duration(text)
     assert str(refused.value) == f"'{text}' {problem}"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("ack", "did you mean acknowledge? Or "),
+        ("clera", "did you mean clear? Or "),
+        ("w", ""),
+        ("list", ""),
+    ],
+)
+def test_a_similar_name_or_a_longer_one_is_suggested(name: str, hint: str) -> None:
+    assert did_you_mean(name, ["acknowledge", "clear", "withdraw"]) == hint
 
 
 def test_a_negative_duration_is_a_value_and_no_option(capsys: pytest.CaptureFixture[str]) -> None:
