@@ -90,6 +90,9 @@ def _query(path: str, query: Callable[[str, float], _Answer]) -> _Answer:
 def _unreachable(path: str, error: Exception) -> UsageError:
     if isinstance(error, PermissionError):
         return UsageError(f"{path}: permission denied: run it as root")
+    if isinstance(error, DecodeError):
+        remedy = "name the socket of an agent; for the socket of an aggregator, leave out --agent"
+        return UsageError(f"no agent answers at {path} (another program answers there): {remedy}")
     reason = getattr(error, "strerror", None) or error
     remedy = "start nodeguard agent on this machine, or set --socket"
     return UsageError(f"no agent answers at {path} ({reason}): {remedy}")

@@ -163,6 +163,13 @@ def test_an_invalid_response_is_an_error(capsys: pytest.CaptureFixture[str], tmp
             thread.join()
 
 
+def test_an_aggregator_is_no_agent(fleet_socket: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--agent", "--socket", fleet_socket]) == 3
+    remedy = "name the socket of an agent; for the socket of an aggregator, leave out --agent"
+    expected = f"no agent answers at {fleet_socket} (another program answers there): {remedy}\n"
+    assert capsys.readouterr().err == f"nodeguard status: {expected}"
+
+
 def test_the_commands_import_no_server(fleet_socket: str) -> None:
     code = (
         "import sys; from nodeguard.cli.main import main; code = main(sys.argv[1:]);"
