@@ -22,7 +22,7 @@ from nodeguard.cli.render.resources import (
     PORT_TABLE,
     ResourceTable,
 )
-from nodeguard.cli.usage import ArgumentParser, did_you_mean
+from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.component import ComponentList, ComponentView
 from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary
@@ -112,6 +112,8 @@ def _get_of_node(
     client: AggregatorClient, path: str, schema: type[_Response], options: Namespace, *query: str
 ) -> _Response:
     """Return a list that --node restricts. Raises NotFoundError for a node that does not exist."""
+    if options.node == "":
+        raise UsageError("--node is empty: name a node, or leave out --node for all")
     node = [f"node={quote_name(options.node)}"] if options.node else []
     try:
         return client.get(_target(path, *query, *node), schema)
@@ -205,7 +207,7 @@ def _add_component_filters(part: ArgumentParser) -> None:
     _add_health(part)
     _add_selector(part)
     part.add_argument("--unhealthy", action="store_true", help="only those that are not ok")
-    part.add_argument("-n", "--node", metavar="NAME", default="", help="only those of this node")
+    part.add_argument("-n", "--node", metavar="NAME", help="only those of this node")
 
 
 def _add_domain_filters(part: ArgumentParser) -> None:
@@ -218,7 +220,7 @@ def _add_domain_filters(part: ArgumentParser) -> None:
 def _add_incident_filters(part: ArgumentParser) -> None:
     _add_health(part)
     part.add_argument("-A", "--all", action="store_true", help="also incidents resolved within a day")
-    part.add_argument("-n", "--node", metavar="NAME", default="", help="only incidents of this node")
+    part.add_argument("-n", "--node", metavar="NAME", help="only incidents of this node")
     part.add_argument(
         "--state",
         metavar="STATE",

@@ -77,6 +77,7 @@ def test_gpus_and_ports_are_listed_and_found_by_their_names(capsys: pytest.Captu
     [gpu] = json.loads(printed(capsys, "get", "gpus", "-o", "json"))["components"]
     assert (gpu["node"], gpu["id"], gpu["in_inventory"]) == ("node-1", "GPU-1", False)
     assert "node 'node-x' not found" in refused(capsys, "get", "gpus", "-n", "node-x")
+    assert "--node is empty: name a node, or leave out --node" in refused(capsys, "get", "gpus", "-n", "")
 
 
 def test_a_list_of_gpus_names_the_nodes_that_may_have_more(
