@@ -127,11 +127,21 @@ def _values(path: Path, document: Any, current: Any) -> list[Any]:
     values = [start]
     for step in path.steps:
         name = _name(step)
-        is_of_document = step is path.steps[0] and start is document and isinstance(start, dict)
-        if is_of_document and name not in {None, *start}:
-            raise TemplateError(f"the output has no field '{name}': its fields are {', '.join(start)}")
+        if step is path.steps[0] and start is document and name is not None:
+            _require_field(document, name)
         values = [selected for value in values for selected in _selected(step, value)]
     return values
+
+
+def _require_field(document: Any, name: str) -> None:
+    """Raise TemplateError for a document that is a list, or has no field of a name."""
+    if isinstance(document, dict) and name not in document:
+        raise TemplateError(f"the output has no field '{name}': its fields are {', '.join(document)}")
+    if isinstance(document, list):
+        fields = list(document[0]) if document and isinstance(document[0], dict) else []
+        example = name if name in fields or not fields else fields[0]
+        listed = f": its items have {', '.join(fields)}" if fields else ""
+        raise TemplateError(f"the output is a list, write it like {{[*].{example}}}{listed}")
 
 
 def _name(step: re.Match[str]) -> str | None:

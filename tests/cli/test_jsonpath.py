@@ -96,3 +96,19 @@ def test_a_path_that_cannot_fit_is_an_error(template: str, expected: str) -> Non
     with pytest.raises(TemplateError) as raised:
         Template(template).fill(DOCUMENT)
     assert str(raised.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "document", "expected"),
+    [
+        ("{.id}", [{"id": 1, "b": 2}], "the output is a list, write it like {[*].id}: its items have id, b"),
+        ("{.items[*].id}", [{"id": 1}], "the output is a list, write it like {[*].id}: its items have id"),
+        ("{.id}", [], "the output is a list, write it like {[*].id}"),
+    ],
+)
+def test_a_field_of_a_list_is_an_error_with_the_fields_of_its_items(
+    template: str, document: list[dict[str, int]], expected: str
+) -> None:
+    with pytest.raises(TemplateError) as raised:
+        Template(template).fill(document)
+    assert str(raised.value) == expected
