@@ -156,6 +156,10 @@ class ConditionParser(Struct, frozen=True):
         for value in values:
             if operator in _ORDER_OPERATORS and (isinstance(value, (bool, str))):
                 raise self.document.error((*path, operator), f"{value!r} has no order", "write a number")
+            if signal.unit == "ratio" and isinstance(value, (int, float)) and value > 1:
+                problem = f"{value:g} is above 1, and {signal.name} is a ratio"
+                remedy = f"write {value / 100:g} for {value:g} %"
+                raise self.document.error((*path, operator), problem, remedy)
         value_or_values = values if operator == "in" else values[0]
         return Compare(signal.name, operator, value_or_values, evidence=is_evidence)
 

@@ -38,6 +38,7 @@ from tests.judge.judged_node import check
 SIGNALS = signals_by_name(
     Signal("a.level", "gauge", ""),
     Signal("a.limit", "gauge", ""),
+    Signal("a.share", "gauge", "", unit="ratio"),
     Signal("a.errors", "counter", "", bits=16),
     Signal("a.state", "state", ""),
     Signal("a.row_remap.failed", "state", ""),
@@ -146,6 +147,12 @@ LEVEL = {"signal": "a.level"}
         (LEVEL, "when", "compares a.level 0 times", "write exactly one of is, is_not, in, below, "),
         ({**LEVEL, "above": 1, "below": 2}, "when", "compares a.level 2 times", "write exactly one of"),
         ({**LEVEL, "above": "hot"}, "when.above", "'hot' has no order", "write a number"),
+        (
+            {"signal": "a.share", "at_least": 95},
+            "when.at_least",
+            "95 is above 1, and a.share is a ratio",
+            "write 0.95 for 95 %",
+        ),
         ({**LEVEL, "at_most": True}, "when.at_most", "True has no order", "write a number"),
         ({**LEVEL, "below": 5, "by": 2}, "when.by", "moves a reference, and this is a", "move the constant"),
         (
