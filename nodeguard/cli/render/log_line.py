@@ -23,7 +23,7 @@ _PREFIX = re.compile(
 _CODES = {"gpu.xid.line": "xid", "nvswitch.sxid.line": "sxid"}
 
 _MEANINGLESS = "The line is known, and means nothing by itself. nodeguard reads a fault from other lines."
-_END = "The line reports no fault: it reports that something works again, or was started or reset."
+_END = "No check counts the line. Such lines report that something works again, or was started or reset."
 
 
 class LogLineOutput(Struct, frozen=True):
