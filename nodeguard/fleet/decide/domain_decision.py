@@ -112,9 +112,9 @@ def decide_domains(
     now: Instant,
     already: Iterable[DomainDecision] = (),
 ) -> tuple[DomainDecision, ...]:
-    """Return the decision on each degraded domain: the marked ones first, then the oldest. Domains of
-    topologies that are not enforced come last, as their dry run counts the active marks. members: uids of
-    each domain. already: grants of an earlier dry run, which stay.
+    """Return the decision on each degraded domain: the marked ones first, then the oldest, then those with
+    most affected nodes. Domains of topologies that are not enforced come last, as their dry run counts the
+    active marks. members: uids of each domain. already: grants of an earlier dry run, which stay.
     """
     policy, granted = context.policy, context.granted
     recent = sum(1 for mark in active.marks.values() if context.age(mark.since) < _HOUR)
@@ -122,9 +122,16 @@ def decide_domains(
     decisions: list[DomainDecision] = []
     dry_run: list[tuple[DegradedDomain, tuple[DegradedMark, ...]]] = []
     # A restart gives all domains without a mark on any Node the same time of diagnosis.
+    # Then most affected nodes decide; the name only makes the plan of each replica the same.
     in_order = sorted(
         degraded,
-        key=lambda domain: (domain.domain not in active.marks, domain.since, domain.began, domain.domain),
+        key=lambda domain: (
+            domain.domain not in active.marks,
+            domain.since,
+            domain.began,
+            -len(domain.voters),
+            domain.domain,
+        ),
     )
     paths = {domain.domain for domain in in_order}
     for domain in in_order:

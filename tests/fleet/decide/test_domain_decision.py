@@ -66,6 +66,26 @@ def test_a_domain_that_overlaps_a_marked_one_adds_only_its_other_nodes() -> None
     )
 
 
+def test_of_domains_that_began_together_the_one_with_most_affected_nodes_is_marked_first() -> None:
+    members = {f"rack/{name}": nodes(range(20 * at, 20 * at + 20)) for at, name in enumerate("abc")}
+    affected = {"rack/a": 2, "rack/b": 9, "rack/c": 5}
+    domains = [
+        replace(degraded(name), voters=tuple(sorted(members[name])[:count]))
+        for name, count in affected.items()
+    ]
+    for order in (domains, domains[::-1]):
+        decisions = decide_domains(order, ActiveDomainMarks.of(()), members, context("rack"), NOW)
+        assert [(decision.degraded.domain, decision.is_granted) for decision in decisions] == [
+            ("rack/b", True),
+            ("rack/c", False),
+            ("rack/a", False),
+        ]
+    # An older one precedes them.
+    domains[0] = replace(domains[0], began=-1.0)
+    first, *_ = decide_domains(domains, ActiveDomainMarks.of(()), members, context("rack"), NOW)
+    assert first.degraded.domain == "rack/a"
+
+
 def test_a_domain_that_widens_beside_a_marked_one_is_not_a_first_domain() -> None:
     wider = replace(degraded("fabric/p1"), name="fabric/p1/l3")
     narrower = DegradedMark("fabric/p1/l3", ("link",), NOW.wall, "fabric/p1/l3")
