@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from nodeguard.model.finding import DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION, NodeMarks
-from nodeguard.model.policy import GracePeriods, MarkWrites
-from nodeguard.wire.report import ReportedEvidence
+from nodeguard.model.policy import GracePeriods, MarkWrites, TopologyLabels
+from nodeguard.wire.report import Inventory, ReportedEvidence
 from tests.fleet.leaves import ENFORCED, FIRST, LEAF, PORT, domains, down, fails, fleet, wait, well
-from tests.fleet.scene import finding
+from tests.fleet.scene import finding, in_order
 from tests.policies import diagnosis_policy
 
 
@@ -94,6 +94,30 @@ def test_a_domain_mark_that_the_plan_removes_supersedes_no_mark_of_its_node() ->
     for planned, reasons in ((both, ["superseded"]), (leaving, [])):
         released = supersede(made.planner.policy, state, {"uid-0": planned}, made.now)
         assert [mark.reason for _, mark in released] == reasons
+
+
+def test_nodes_that_show_the_fault_keep_the_mark_of_a_removed_topology() -> None:
+    made = fleet()
+    inventory = Inventory(driver="580.95.05")
+    for number in range(80):
+        made.report(number, inventory=inventory)
+    made.after(5.0)
+    made.carry_out()
+    for number in range(7):
+        made.report(number, down(), inventory=inventory)
+    wait(made, 20.0)
+    assert made.marked() == list(range(LEAF))
+    other = (TopologyLabels("power", ("feed",)),)
+    made.planner.set_policy(replace(made.planner.policy, topologies=other))
+    wait(made, 10.0)
+    assert made.marked() == list(range(7))
+    assert made.taints(0) == ["nodeguard.dev/domain-degraded=fabric"]
+    assert [incident.state for incident in domains(made)] == [IncidentState.MARKED]
+    for number in range(7):
+        made.report(number, proven=(in_order(), in_order(("port-down",), (PORT,))), inventory=inventory)
+    wait(made, 1_900.0)
+    assert made.marked() == []
+    assert [incident.state for incident in domains(made)] == [IncidentState.RESOLVED]
 
 
 def test_another_fault_of_a_node_stays_marked_in_a_degraded_domain() -> None:
