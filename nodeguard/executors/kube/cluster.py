@@ -18,6 +18,7 @@ from nodeguard.executors.kube.desired import (
     device_rules,
     is_as_desired,
     is_unmarked,
+    own_taints,
     unexplained_taints,
     unmarked_node,
 )
@@ -91,12 +92,14 @@ class ObservedCluster:
         if before != node.uid:
             self.remove_node(before)
         self.nodes[node.uid], self._uids[node.name] = node, node.uid
-        record = decode_record(node.annotations.get(STATE_ANNOTATION, ""))
-        if record is None or record == _EMPTY:
+        record = decode_record(node.annotations.get(STATE_ANNOTATION, "")) or _EMPTY
+        if record == _EMPTY:
+            record = self._kept_record(node)
+        if record == _EMPTY:
             self._records.pop(node.uid, None)
         else:
             self._records[node.uid] = record
-        return inventory_node(node, record or _EMPTY, self._owner(node)), self.observed(node.uid)
+        return inventory_node(node, record, self._owner(node)), self.observed(node.uid)
 
     def remove_node(self, uid: str) -> None:
         """Remove a deleted Node."""
@@ -202,6 +205,15 @@ class ObservedCluster:
 
     def _owner(self, node: Node) -> str:
         return self._owners.owner(node.name, node.labels)
+
+    def _kept_record(self, node: Node) -> MarkRecord:
+        """Return the record of a Node that lost its annotation: the latest one while a taint of it stays.
+
+        Else the taint would count as another client's. A cordon may be an operator's since then.
+        """
+        record = self._records.get(node.uid, _EMPTY)
+        is_tainted = bool(own_taints(node, record))
+        return replace(record, cordoned=False) if is_tainted else _EMPTY
 
     def _desired_node(self, node: Node, decision: NodeDecision, writes: MarkWrites) -> DesiredNode:
         record, accepted = self._records.get(node.uid, _EMPTY), self._owners.accepted.get(node.uid)

@@ -71,10 +71,14 @@ def foreign_taints(node: Node) -> tuple[Taint, ...]:
 
 def unexplained_taints(node: Node, record: MarkRecord) -> tuple[Taint, ...]:
     """Return the taints with nodeguard's prefix that a record does not explain."""
+    own = own_taints(node, record)
+    return tuple(taint for taint in node.taints if taint.key.startswith(PREFIX) and taint not in own)
+
+
+def own_taints(node: Node, record: MarkRecord) -> tuple[Taint, ...]:
+    """Return the taints of a Node that a record explains."""
     own_keys = own_taint_keys(record)
-    return tuple(
-        taint for taint in node.taints if taint.key.startswith(PREFIX) and not _is_own(taint, own_keys)
-    )
+    return tuple(taint for taint in node.taints if _is_own(taint, own_keys))
 
 
 def desired_node(

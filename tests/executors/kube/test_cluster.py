@@ -131,6 +131,33 @@ def test_the_cordon_is_an_operators_once_the_record_is_gone(cluster: ObservedClu
     assert (in_fleet.out_by_operator, observed.is_out) == (True, False)
 
 
+@pytest.mark.parametrize("annotations", [{}, {STATE_ANNOTATION: ""}, {STATE_ANNOTATION: "{"}])
+def test_a_record_that_another_client_removes_stays_with_its_taint(
+    cluster: ObservedCluster, annotations: dict[str, str]
+) -> None:
+    carry_out(cluster, MARKED)
+    marked = cluster.nodes["u1"]
+    _, observed = cluster.update_node(replace(marked, annotations=annotations))
+    assert (observed.records.node, observed.foreign) == (RECORD, ())
+    # It is written again; the taint is removed with it if the fault ends before that.
+    carry_out(cluster, MARKED)
+    assert cluster.nodes["u1"] == marked
+    cluster.update_node(replace(marked, annotations=annotations))
+    carry_out(cluster, UNMARKED)
+    assert (cluster.nodes["u1"].taints, cluster.carries(UNMARKED, WRITES)) == (NODE.taints, True)
+
+
+def test_a_record_that_is_removed_with_its_taint_is_gone(cluster: ObservedCluster) -> None:
+    carry_out(cluster, MARKED)
+    theirs = Taint(Mark.QUARANTINE.key, "NoExecute", "gpu")
+    _, observed = cluster.update_node(replace(cluster.nodes["u1"], annotations={}, taints=(theirs,)))
+    assert observed.records.node == MarkRecord()
+    # A taint that another client sets later is not nodeguard's.
+    again = Taint(Mark.QUARANTINE.key, "NoSchedule", "gpu")
+    _, observed = cluster.update_node(replace(cluster.nodes["u1"], taints=(again,)))
+    assert (observed.records.node, observed.foreign) == (MarkRecord(), ("nodeguard.dev/quarantine=gpu",))
+
+
 def test_a_removal_leaves_what_others_set(cluster: ObservedCluster) -> None:
     carry_out(cluster, MARKED)
     theirs = Taint("nodeguard.dev/drill", "NoSchedule")
