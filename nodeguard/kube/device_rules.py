@@ -19,6 +19,7 @@ from nodeguard.kube.errors import ApiError, is_refusal
 from nodeguard.kube.fenced_client import JSON, FencedClient
 from nodeguard.kube.node_patch import MarkError
 from nodeguard.kube.objects import OwnerReference, TypedObject
+from nodeguard.kube.repeated_writes import RepeatedWrites
 from nodeguard.kube.watch import Watch, WatchHandler
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
 from nodeguard.model.mark import EPOCH_ANNOTATION, NO_SCHEDULE, STATE_ANNOTATION
@@ -108,6 +109,8 @@ def rule_body(rule: DeviceRule, epoch: int) -> dict[str, Any]:
 
 PATH = "/apis/resource.k8s.io/v1/devicetaintrules"
 
+_UNDONE = "another client deletes or changes the DeviceTaintRule {}"
+
 
 class DeviceRuleWriter:
     """Writes nodeguard's rules, and never those of others. It is the handler of a watch of the rules.
@@ -125,6 +128,7 @@ class DeviceRuleWriter:
         self._names: dict[str, str] = {}  # by uid
         self._desired: dict[str, DeviceRule] | None = None
         self._is_synced = False
+        self._repeats = RepeatedWrites()  # of rules that another client deletes or changes
 
     def set_desired(self, rules: Iterable[DeviceRule]) -> None:
         """Set all rules that are desired. Other rules of nodeguard are deleted."""
@@ -183,10 +187,11 @@ class DeviceRuleWriter:
         try:
             if desired is None:
                 await self._delete(observed)
-            elif observed is None:
-                await self._create(desired)
-            elif observed.rule != desired:
-                await self._correct(observed, desired)
+                self._repeats.forget(name)
+            elif observed is None or observed.rule != desired:
+                self._repeats.check(name, desired, _UNDONE.format(name))
+                await (self._create(desired) if observed is None else self._correct(observed, desired))
+                self._repeats.record(name, desired)
         except MarkError as error:
             logger.warning("cannot write the DeviceTaintRule", extra={"rule": name, "error": str(error)})
             self._on_error(name, WriteError(str(error), is_refused=True))

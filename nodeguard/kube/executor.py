@@ -19,7 +19,7 @@ from nodeguard.kube.repeated_writes import RepeatedWrites
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
 from nodeguard.model.node import Node
 
-_UNDONE = "another client or an admission webhook changes the taints of {}"
+_UNDONE = "another client or an admission webhook changes the {} of {}"
 
 
 class WriteResult(StrEnum):
@@ -73,7 +73,7 @@ class Executor:
         self._on_outcome = on_outcome
         # Nodes from responses, by uid, until the watch delivers the same version.
         self._responses: dict[str, Node] = {}
-        # The taints of Nodes: an admission webhook may leave them out, too.
+        # Of the marks of Nodes: an admission webhook may leave them out, too.
         self._repeats = RepeatedWrites()
 
     def set_desired(self, desired: DesiredNode) -> None:
@@ -96,6 +96,7 @@ class Executor:
         """Stop writing a Node, which was deleted."""
         self._responses.pop(uid, None)
         self._repeats.forget(uid)
+        self._repeats.forget(f"{uid}/condition")
         self._marks.drop(("node", uid))
         self._later.drop(("condition", uid))
 
@@ -119,14 +120,12 @@ class Executor:
             self._client.check_node_epoch(f"Node {node.name}", node.annotations)
             if (patch := mark_patch(node, desired, self._client.epoch)) is not None:
                 check_hold(node, desired)
-                has_taints = "taints" in patch.get("spec", {})
-                if has_taints:
-                    self._repeats.check(desired.uid, desired.taints, _UNDONE.format(desired.name))
+                content = desired.taints, desired.state, desired.cordon
+                self._repeats.check(desired.uid, content, _UNDONE.format("marks", desired.name))
                 path = f"{nodes.PATH}/{node.name}"
                 node = nodes.decode_node(await self._client.write("PATCH", path, patch))
                 self._responses[node.uid] = node
-                if has_taints:
-                    self._repeats.record(desired.uid, desired.taints)
+                self._repeats.record(desired.uid, content)
         except MarkError as error:
             refusal = WriteError(str(error), is_refused=True)
             self._on_outcome(WriteOutcome(desired, WriteResult.REFUSED, str(error), node, error=refusal))
@@ -198,7 +197,9 @@ class Executor:
         patch = condition_patch(node, desired.condition, time.time())
         if patch is None or is_held_back(node, desired):
             return
-        path = f"{nodes.PATH}/{node.name}/status"
+        path, repeated = f"{nodes.PATH}/{node.name}/status", f"{node.uid}/condition"
+        content = desired.condition.state
+        self._repeats.check(repeated, content, _UNDONE.format("condition", node.name))
         try:
             response = await self._client.write("PATCH", path, patch, STRATEGIC_MERGE_PATCH)
             node = nodes.decode_node(response)
@@ -210,6 +211,7 @@ class Executor:
                 raise ConflictError from None
         else:
             self._responses[node.uid] = node
+            self._repeats.record(repeated, content)
 
 
 def _key(desired: DesiredNode) -> tuple[str, str]:

@@ -79,6 +79,23 @@ async def test_rules_are_created_changed_and_deleted(api: ApiClient, controlplan
     assert writers.messages == []
 
 
+async def test_a_rule_that_another_client_deletes_each_time_is_written_once_a_minute(
+    api: ApiClient, controlplane: Cluster
+) -> None:
+    wanted_rule, deleted = await rule(api, controlplane), 0
+    async with running_writer(api) as (writers, rules):
+        rules.set_desired([wanted_rule])
+        async with asyncio.timeout(PATIENCE):
+            while not any(
+                "each time: nodeguard writes it once a minute" in line for line in writers.messages
+            ):
+                if wanted_rule.name in await objects(api) and not writers.first.pending:
+                    await api.request("DELETE", f"{PATH}/{wanted_rule.name}")
+                    deleted += 1
+                await asyncio.sleep(0.01)
+    assert deleted == 6
+
+
 async def test_a_response_that_arrives_after_a_newer_event_is_not_used(
     api: ApiClient, controlplane: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
-from nodeguard.kube.client import MERGE_PATCH, ApiClient
+from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.executor import WriteResult
+from nodeguard.kube.node_patch import HEALTHY_CONDITION
 from nodeguard.kube.unmark import unmark_node
 from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION
 from nodeguard.model.node import NodeCondition, Taint
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 from tests.kube.writing import QUARANTINE, SUSPECT, desired, ours, read, writing
+from tests.waiting import PATIENCE
 
 NODES = "/api/v1/nodes"
 ROUNDS = 150
@@ -67,8 +69,11 @@ async def test_marks_that_a_node_has_are_not_written(api: ApiClient, names: list
     assert (await read(api, names[0])).version == marked.version
 
 
-async def test_taints_that_another_client_removes_each_time_are_written_once_a_minute(
-    api: ApiClient, names: list[str]
+@pytest.mark.parametrize(
+    "undo", [{"spec": {"taints": None}}, {"metadata": {"annotations": {STATE_ANNOTATION: None}}}]
+)
+async def test_marks_that_another_client_removes_each_time_are_written_once_a_minute(
+    api: ApiClient, names: list[str], undo: dict[str, Any]
 ) -> None:
     async with writing(api) as writers:
 
@@ -77,9 +82,8 @@ async def test_taints_that_another_client_removes_each_time_are_written_once_a_m
             gpu_node = writers.nodes[names[0]] = await read(api, names[0])
             writers.executor.set_desired(desired(gpu_node, QUARANTINE))
             await writers.until(lambda: len(writers.outcomes) > before)
-            await api.request("PATCH", f"{NODES}/{names[0]}", body=no_taints, content_type=MERGE_PATCH)
+            await api.request("PATCH", f"{NODES}/{names[0]}", body=undo, content_type=MERGE_PATCH)
 
-        no_taints = {"spec": {"taints": None}}
         for _ in range(8):
             await mark_and_remove()
         written = writers.results(names[0]).count(WriteResult.WRITTEN)
@@ -88,13 +92,32 @@ async def test_taints_that_another_client_removes_each_time_are_written_once_a_m
         assert failed.result == WriteResult.FAILED
         assert failed.error is not None
         assert not failed.error.is_refused
-        assert "another client or an admission webhook changes the taints of gpu-0 each time" in failed.reason
+        assert "another client or an admission webhook changes the marks of gpu-0 each time" in failed.reason
         # Other marks, and other Nodes, are written at once.
         writers.executor.set_desired(desired(await read(api, names[0]), QUARANTINE, SUSPECT))
         writers.executor.set_desired(desired(await read(api, names[1]), QUARANTINE))
         await writers.idle()
     assert ours(await read(api, names[0])) == {QUARANTINE, SUSPECT}
     assert ours(await read(api, names[1])) == {QUARANTINE}
+
+
+async def test_a_condition_that_another_client_changes_each_time_is_written_once_a_minute(
+    api: ApiClient, names: list[str]
+) -> None:
+    wanted = NodeCondition("False", "GpuLost", "GPU 3 is lost")
+    other = {"status": {"conditions": [{"type": HEALTHY_CONDITION, "status": "True", "reason": "Mine"}]}}
+    written = 0
+    async with writing(api) as writers, asyncio.timeout(PATIENCE):
+        while not any("changes the condition of gpu-0 each time" in line for line in writers.messages):
+            gpu_node = writers.nodes[names[0]] = await read(api, names[0])
+            if gpu_node.condition == wanted:
+                written += 1
+                status = f"{NODES}/{names[0]}/status"
+                await api.request("PATCH", status, body=other, content_type=STRATEGIC_MERGE_PATCH)
+            else:
+                writers.executor.set_desired(desired(gpu_node, condition=wanted))
+            await asyncio.sleep(0.01)
+    assert written == 6
 
 
 async def test_only_the_latest_desired_marks_are_written(api: ApiClient, names: list[str]) -> None:
