@@ -10,9 +10,10 @@ from msgspec import UNSET
 from nodeguard.config.amounts import format_share
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument
+from nodeguard.fleet.policy_rules import mode_of
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import Mark
-from nodeguard.model.policy import Mode, ModeRule, Policy, check_patterns
+from nodeguard.model.policy import CheckOverride, Mode, ModeRule, Policy, check_patterns
 
 # Shares above which a budget no longer protects: a fifth of the fleet, and half of all nodes stale.
 _LARGE_FLEET, _LATE_FREEZE = 0.20, 0.50
@@ -28,6 +29,7 @@ def lint_policy(
     yield from _weak(located, policy)
     yield from _unmatched(located, policy, checks)
     yield from _without_effect(located, policy, checks)
+    yield from _overridden(located, policy, checks)
     yield from _silences(located, policy, now)
     yield from _topologies(located, policy)
 
@@ -115,8 +117,24 @@ def _without_effect(
             yield located.error(_checks_field(located, ("modeRules", at)), problem, remedy)
 
 
-def _matches(rule: ModeRule, check: str) -> bool:
-    return any(fnmatchcase(check, pattern) for pattern in check_patterns(rule))
+def _overridden(located: YamlDocument, policy: Policy, checks: Mapping[str, Health]) -> Iterator[ConfigError]:
+    """Yield warnings for rows without effect, because other rows apply to all checks that they match."""
+    for at, rule in enumerate(policy.modes):
+        matching = [(check, Mark(mark)) for check in checks if _matches(rule, check) for mark in rule.marks]
+        if matching and all(mode_of(policy, check, mark) != rule.mode for check, mark in matching):
+            problem = "has no effect: later rules match each of its checks, and the last match applies"
+            yield located.error(_checks_field(located, ("modeRules", at)), problem, "move it to the end")
+    overrides = policy.budget.check_overrides
+    for at, override in enumerate(overrides):
+        names = [check for check in checks if _matches(override, check)]
+        if names and all(any(_matches(other, check) for other in overrides[:at]) for check in names):
+            problem = "has no effect: earlier rows match each of its checks, and the first match applies"
+            field = _checks_field(located, ("budget", "checkOverrides", at))
+            yield located.error(field, problem, "move it to the beginning")
+
+
+def _matches(row: ModeRule | CheckOverride, check: str) -> bool:
+    return any(fnmatchcase(check, pattern) for pattern in check_patterns(row))
 
 
 def _silences(located: YamlDocument, policy: Policy, now: float) -> Iterator[ConfigError]:

@@ -318,6 +318,8 @@ WARNINGS = {
     "diagnosis: {faultClasses: {link: {checks: [port-flap, prot-*]}}}\n": "checks[1]: 'prot-*' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
     "modeRules: [{check: memory-*, mode: enforce}]\n": "check: enforces nothing: none of its checks is fatal or suspect: `quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`",
     "modeRules: [{check: port-flap, marks: [quarantine], mode: enforce}]\n": "check: enforces nothing: none of its checks is fatal: `quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`",
+    "modeRules: [{check: gpu-lost, mode: enforce}, {check: '*', mode: observe}]\n": "check: has no effect: later rules match each of its checks, and the last match applies: move it to the end",
+    "budget: {checkOverrides: [{check: port-*, new: 1}, {check: port-flap, new: 9}]}\n": "check: has no effect: earlier rows match each of its checks, and the first match applies: move it to the beginning",
     "silences: [{check: gpu-lost, until: 2027-01-15T08:00:00Z}]\n": "until: has expired: remove the silence, or extend it",
     "{topologies: {rack: [row]}, nodeLocations: [{node: a, rack: r1}]}\n": "rack: has no effect: `nodeLocations` define this topology: remove one of the two",
     "silences: [{reason: quiet}]\n": "silences[0]: no incident or Event is ever written: add `check`, `node` or `until`",
@@ -327,6 +329,17 @@ WARNINGS = {
 @pytest.mark.parametrize("text", WARNINGS)
 def test_a_questionable_setting_has_a_warning(tmp_path: Path, text: str) -> None:
     assert warnings(tmp_path, text) == [f"policy.yaml:1: {WARNINGS[text]}"]
+
+
+def test_a_row_that_applies_to_a_part_of_its_matches_has_no_warning(tmp_path: Path) -> None:
+    text = """
+modeRules:
+- {check: gpu-*, mode: enforce}
+- {check: gpu-*, mode: observe, marks: [suspect]}
+- {check: gpu-xid-burst, mode: enforce}
+budget: {checkOverrides: [{check: gpu-lost, new: 1}, {check: gpu-*, new: 9}]}
+"""
+    assert warnings(tmp_path, text) == []
 
 
 def test_an_active_silence_has_no_warning(tmp_path: Path) -> None:
