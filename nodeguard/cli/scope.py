@@ -10,27 +10,13 @@ from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.model.check import Check, Compare, EventOccurred
 from nodeguard.model.finding import DataStatus, Finding, Health, Verdict, worst
 from nodeguard.model.observation import DERIVED
-from nodeguard.model.target import NODE
+from nodeguard.model.target import NODE, NOUNS
 from nodeguard.sources.nvml import NvmlSource
 from nodeguard.sources.source import Source
 
 # Sources of derived signals, by the first part of the signal's name and of the sources' signals. Other
 # derived signals may follow from any source, as the platform's expectations do.
 _SOURCE_PREFIXES = {"disk": "disk", "fs": "fs", "service": "service", "volume": "fs"}
-
-NOUNS = {
-    "gpu": ("GPU", "GPUs"),
-    "nvlink": ("NVLink", "NVLinks"),
-    "nvswitch": ("NVSwitch", "NVSwitches"),
-    "port": ("port", "ports"),
-    "pci": ("PCI function", "PCI functions"),
-    "fs": ("file system", "file systems"),
-    "disk": ("disk", "disks"),
-    "dimm": ("DIMM", "DIMMs"),
-    "service": ("service", "services"),
-    "probe": ("probe", "probes"),
-    NODE: ("", ""),
-}
 
 
 def verdict_data_status(verdict: Verdict) -> DataStatus:

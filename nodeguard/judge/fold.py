@@ -12,18 +12,13 @@ from msgspec.structs import replace
 from nodeguard.judge.findings import merge_symptoms
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding, Health, worst
-from nodeguard.model.target import NODE, parent_target, target_kind, target_label
+from nodeguard.model.target import NODE, NOUNS, parent_target, target_kind, target_label
 
 # A check and the target of its finding.
 FindingKey = tuple[str, str]
 
-_PLURAL = {
-    "nvlink": "NVLinks",
-    "gpu": "GPUs",
-    "port": "ports",
-    "nvswitch": "NVSwitches",
-    "pci": "PCI functions",
-}
+# Kinds of targets with findings that fold into one of the node.
+_FOLDED_ON_NODE = frozenset({"nvlink", "gpu", "port", "nvswitch", "pci"})
 
 # Findings of the node's targets fold from this number on, and only where they affect all GPUs or more than
 # half of another kind. A healthy GPU can go on working, and a node has ports without a cable; until then each
@@ -142,7 +137,7 @@ def _fold_on_node(findings: list[Finding], counts: Mapping[str, int]) -> list[Fi
     for (*_, kind_name), group in groups.items():
         total = counts.get(kind_name, 0)
         needed = max(_MIN_TO_FOLD, total if kind_name == "gpu" else total // 2 + 1)
-        if kind_name in _PLURAL and len(group) >= needed:
+        if kind_name in _FOLDED_ON_NODE and len(group) >= needed:
             result.append(_folded(group, NODE))
         else:
             result.extend(group)
@@ -167,7 +162,7 @@ def _folded(group: list[Finding], folded_into: str) -> Finding:
         )
     )
     component = first.component if len({finding.component for finding in group}) == 1 else ""
-    plural = _PLURAL.get(target_kind(targets[0]), "slots")
+    _, plural = NOUNS[target_kind(targets[0])]
     owner = f" of {target_label(folded_into)}" if folded_into != NODE else ""
     message = first.message.split(": ", 1)[1] if ": " in first.message and first.targets else first.message
     message = message.replace(target_label(first.target), "each")

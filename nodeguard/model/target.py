@@ -30,6 +30,21 @@ _HEADS = frozenset(TARGET_KINDS) - {"fs", "nvlink"}
 # evaluate such a function.
 _PASSED_ON = frozenset({"pci-stub", "xen-pciback", "pciback"})
 
+# Singular and plural of each kind of target, in texts for people.
+NOUNS = {
+    "gpu": ("GPU", "GPUs"),
+    "nvlink": ("NVLink", "NVLinks"),
+    "nvswitch": ("NVSwitch", "NVSwitches"),
+    "port": ("port", "ports"),
+    "pci": ("PCI function", "PCI functions"),
+    "fs": ("file system", "file systems"),
+    "disk": ("disk", "disks"),
+    "dimm": ("DIMM", "DIMMs"),
+    "service": ("service", "services"),
+    "probe": ("probe", "probes"),
+    NODE: ("", ""),
+}
+
 
 def is_passthrough_driver(driver: str) -> bool:
     """Return whether a PCI driver reserves functions for virtual machines."""

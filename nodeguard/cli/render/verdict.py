@@ -18,14 +18,14 @@ from nodeguard.cli.render.conclusion import (
     process_text,
 )
 from nodeguard.cli.render.terminal import format_time
-from nodeguard.cli.scope import NOUNS, reported_health
+from nodeguard.cli.scope import reported_health
 from nodeguard.fleet_api.text.finding import FindingTexts, finding_section
 from nodeguard.fleet_api.text.phrases import count_noun, first_names, format_age, target_text
 from nodeguard.fleet_api.view import Field, Heading, Note, Section, View, badge_heading
 from nodeguard.model.finding import CounterTotal, Evidence, Finding, PassedFamily, ReadFailure, Verdict
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import Instant
-from nodeguard.model.target import NODE, target_label
+from nodeguard.model.target import NODE, NOUNS, target_label
 
 
 class Detail(NamedTuple):
