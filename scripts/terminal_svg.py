@@ -64,11 +64,6 @@ def terminal_svg(title: str, output: str, columns: int) -> str:
     )
 
 
-def plain_text(output: str) -> str:
-    """Return terminal output without renditions."""
-    return _RENDITION.sub("", output.replace("\r\n", "\n"))
-
-
 def _runs(line: str) -> Iterator[_Run]:
     """Yield the runs of a line, without spaces at its end."""
     codes: frozenset[str] = frozenset()
