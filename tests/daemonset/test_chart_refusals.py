@@ -145,7 +145,7 @@ def test_checks_of_the_site_are_not_compared_with_the_catalogue(helm: Helm) -> N
 def test_the_notes_name_what_is_enforced(policy: Mapping[str, Any], line: str, helm: Helm) -> None:
     notes = helm("install", RELEASE, str(CHART), "--dry-run=client", values={"policy": policy})
     assert line in notes
-    assert f"nodeguard doctor --cluster --namespace {NAMESPACE}" in notes
+    assert f"helm test {RELEASE} -n {NAMESPACE}" in notes
     assert f"kubectl port-forward -n {NAMESPACE} deploy/nodeguard-aggregator 9436" in notes
     assert ("writes nothing to Nodes" in notes) == (
         "writes nothing to Nodes" in line or "in observe mode" in line[:35]

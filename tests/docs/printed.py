@@ -45,7 +45,9 @@ def steps() -> dict[str, str]:
     for page in PAGES:
         for line, printed in command_lines(page):
             found.setdefault(one_line(printed), f"{page}:{line}")
-    notes = (CHART / "templates/NOTES.txt").read_text().replace("{{ .Release.Namespace }}", "nodeguard")
+    notes = re.sub(
+        r"\{\{ \.Release\.Name(space)? \}\}", "nodeguard", (CHART / "templates/NOTES.txt").read_text()
+    )
     for printed in re.findall(r"^   (\w.*)$", notes, re.MULTILINE):
         found.setdefault(one_line(printed), "NOTES.txt")
     return found
