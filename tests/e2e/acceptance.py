@@ -287,7 +287,10 @@ class Acceptance:
             self.operator.run(INSTALL, "helm uninstall nodeguard -n nodeguard")
         assert scene.nodeguard_fields(self.site.cluster, NODE) == []
         assert scene.nodeguard_fields(self.site.cluster, OTHER) == ["nodeguard.dev/hold"]
-        self.operator.run(HOLD, "kubectl annotate node gpu-7 nodeguard.dev/hold-", _for(OTHER))
+        self.operator.run(
+            INSTALL, "kubectl annotate nodes --all nodeguard.dev/hold- nodeguard.dev/maintenance-"
+        )
+        assert scene.nodeguard_fields(self.site.cluster, OTHER) == []
         incidents = self.operator.run(QUICK_START, "kubectl get nodeincidents")
         assert NODE in incidents
         assert OTHER in incidents
