@@ -35,6 +35,9 @@ _LARGE, _PLAN_SECONDS = 1400, 5.0
 # Seconds for which a job runs after its start, if the node starts no other one.
 _JOB_SECONDS = 12 * 3600.0
 
+# Starts of a job that the pods of a node tell: of the container that runs, and of the one before.
+_READ_STARTS = 2
+
 
 class Span(Struct):
     """What the product decided: a degraded domain, a suppressed check or a bad start, from start to end.
@@ -145,7 +148,7 @@ class WorldFleet(SimulatedFleet):
         starts = [start for start, nodes in self._starts if start.at <= at and index in nodes]
         if starts and at - starts[-1].at < _JOB_SECONDS:
             name = starts[-1].job
-            times = tuple(_WALL + start.recorded_at for start in starts if start.job == name)
+            times = tuple(_WALL + start.recorded_at for start in starts if start.job == name)[-_READ_STARTS:]
             self.planner.state.update_jobs(self._nodes[index].key, (NodeJob(name, times),))
             self._schedule_plan(at)
 

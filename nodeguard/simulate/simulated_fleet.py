@@ -121,10 +121,10 @@ class SimulatedFleet:
         self.planner.restore_term(_WALL + self._started, _WALL + at, self._now(at))
         self._started = at
         self._writes.clear()
+        self._readings.clear()
         for index in range(len(self._nodes)):
             if index not in self._lost_agents:
                 self._receive(index, at)
-        self._readings.clear()
         for index in self._jobs:
             self._schedule_reading(index, at)
         agents = self.planner.state.stale_agents(self._now(at))
