@@ -79,12 +79,13 @@ class VoteCollector:
             or self.evidence.stopped.is_missing(uid)
         )
         is_excluded = placement.cordoned_by_user or bool(placement.maintenance)
+        before = self.domain_members.paths(uid)
         if is_excluded:
-            self._excluded.setdefault(uid, self.evidence.observed_at.mono)
+            # A node that is excluded when it is first seen may have been so for any time before this start.
+            self._excluded.setdefault(uid, self.evidence.observed_at.mono if before else -inf)
         votes = has_data and not is_excluded
         report = self._state.reports.get(uid)
         versions = report.versions if report is not None else ()
-        before = self.domain_members.paths(uid)
         if self.domain_members.set_domains(uid, (*paths, *versions)):
             self.diagnosis.record_move(uid, before)
         for finding in report.findings if report is not None else ():

@@ -29,6 +29,20 @@ def test_a_restart_after_the_maintenance_of_a_leaf_names_nothing(kind: str, seed
 
 
 @pytest.mark.parametrize("seed", range(6))
+def test_a_restart_during_the_maintenance_of_a_leaf_names_nothing(seed: int) -> None:
+    """Links of cordoned nodes are lost just before the aggregator restarts, and stay in their reports."""
+    history = History(fabric(256, 64, 16), f"end of maintenance {seed}")
+    leaf = history.random.choice(history.topology.domains_at("fabric", 2))
+    members = history.nodes(leaf)
+    history.cordon(members, BEFORE, BEFORE + 45 * MINUTE)
+    history.fault("port-flap", members, BEFORE + 30 * MINUTE, within=8 * MINUTE, lasts=2 * HOUR)
+    restart = BEFORE + history.random.uniform(38.2, 38.8) * MINUTE
+    outcome = history.run(BEFORE + 2 * HOUR, [restart])
+    assert (outcome.named, outcome.suppressions) == ([], [])
+    assert {node for node, marks in outcome.marks.items() if marks} == set()
+
+
+@pytest.mark.parametrize("seed", range(6))
 def test_a_restart_at_rest_changes_no_mark(seed: int) -> None:
     """A leaf is degraded, some nodes have faults of their own, and for an hour nothing has changed."""
     history = History(fabric(256, 64, 16), f"rest {seed}")
