@@ -102,7 +102,12 @@ async def _run(
     gpu_names: Callable[[], Mapping[str, str]] = nvml.targets_by_name if nvml else dict
     gpus.apply()
     _skip_unused_counters(node.sources, pipeline)
+    executors: dict[type[Instruction], Executor] = {
+        DetachGpus: gpus.carry_out,
+        ClearFinding: FindingClearer(agent, pipeline, gpu_names).carry_out,
+    }
     queue = DeliveryQueue(state.delivery, spools=options.aggregator is not None, speed=node.speed)
+    reporter = Reporter(queue, node_facts(options.node, catalogue), executors)
 
     def capture(instant: Instant) -> AgentState:
         return capture_state(pipeline.state, instant, machine.hangs(), gpus.detached)
@@ -118,11 +123,6 @@ async def _run(
             require_policy(check, endpoints.injection_replies(), now.mono)
 
     injector = Injector(agent, pipeline, require_permission, gpu_names)
-    executors: dict[type[Instruction], Executor] = {
-        DetachGpus: gpus.carry_out,
-        ClearFinding: FindingClearer(agent, pipeline, gpu_names, injector.active).carry_out,
-    }
-    reporter = Reporter(queue, node_facts(options.node, catalogue), executors)
     service = Service(agent, reporter, capture, injector.active, file, node.load_error, endpoints)
     watch_descriptors(machine, agent)
 

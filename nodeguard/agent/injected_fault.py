@@ -19,9 +19,8 @@ from nodeguard.model.target import normalize_target, parent_target, target_label
 # Seconds after the latest reply of an aggregator for which its policy on injected faults is valid.
 _REPLY_VALID = 120.0
 
-# Targets and other checks that an error lists, and characters of a name that it repeats.
+# Targets that an error lists, and characters of a name that it repeats.
 _MAX_LISTED = 16
-_MAX_EXAMPLES = 4
 _MAX_QUOTED = 80
 
 
@@ -75,40 +74,32 @@ def require_policy(check: str, replies: Iterable[InjectionReply], now: float) ->
             )
 
 
-def find_target(
-    verdict: Verdict, catalogue: Catalogue, check: Check, name: str, gpu_names: Mapping[str, str]
-) -> str:
+def find_target(verdict: Verdict, check: str, name: str, gpu_names: Mapping[str, str]) -> str:
     """Return the target of a request, where the check passes now. Raises InjectionError.
 
-    Where the check does not pass, no passing result would ever release the mark. The error for such a check
-    has others of its health that pass. name: of the target, or of a GPU by index or UUID; empty for the only
-    possible target. gpu_names: targets of GPUs by these names.
+    Where the check does not pass, no passing result would ever release the mark. name: of the target, or of a
+    GPU by index or UUID; empty for the only possible target. gpu_names: targets of GPUs by these names.
     """
     targets = sorted(
-        {target for group in verdict.passing if check.id in group.checks for target in group.targets}
+        {target for group in verdict.passing if check in group.checks for target in group.targets}
     )
     if not targets:
-        passing = {other for group in verdict.passing for other in group.checks}
-        others = [
-            other.id for other in catalogue.checks if other.id in passing and other.health == check.health
-        ]
-        examples = f", such as {', '.join(others[:_MAX_EXAMPLES])}" if others else ""
         raise InjectionError(
-            f"{check.id} passes on no target of this node now, so no passing result could release its mark: "
-            f"choose another check{examples}"
+            f"{check} passes on no target of this node now, so no passing result could release its mark: "
+            "choose another check"
         )
     listed = ", ".join(targets[:_MAX_LISTED])
     if len(targets) > _MAX_LISTED:
         listed += f" and {len(targets) - _MAX_LISTED} more"
     if not name:
         if len(targets) > 1:
-            raise InjectionError(f"{check.id} has several targets: set --target to one of {listed}")
+            raise InjectionError(f"{check} has several targets: set --target to one of {listed}")
         return targets[0]
     target = next(
         (alias for alias in (name, normalize_target(name), gpu_names.get(name, "")) if alias in targets), None
     )
     if target is None:
-        raise InjectionError(f"{check.id} does not pass on {quoted(name)} now; its targets are: {listed}")
+        raise InjectionError(f"{check} does not pass on {quoted(name)} now; its targets are: {listed}")
     return target
 
 

@@ -96,9 +96,7 @@ class Injector:
             self._agent.evaluate()  # with the latest readings, as they decide where a check passes
         if self._agent.verdict is None or any(self._agent.unread_sources()):
             raise InjectionError("the agent has not read every source yet: try again in a minute")
-        target = find_target(
-            self._agent.verdict, self._pipeline.catalogue, check, request.target, self._gpu_names()
-        )
+        target = find_target(self._agent.verdict, check.id, request.target, self._gpu_names())
         self._require_free(check.id, target)
         fault = f"{check.id} on {target_label(target)} for {format_duration(request.seconds)}"
         if request.dry_run:

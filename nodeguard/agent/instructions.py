@@ -10,11 +10,9 @@ from msgspec import Struct
 
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import InstructionOutcome
-from nodeguard.agent.injector import ActiveInjections
 from nodeguard.judge.clear import ClearRequest
-from nodeguard.model.injection import Injection
 from nodeguard.model.instant import Instant
-from nodeguard.model.target import NODE, normalize_target, target_kind, target_label
+from nodeguard.model.target import NODE, normalize_target, target_kind
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.nvml import NvmlSource
 from nodeguard.wire.instruction import MAX_DETACH_SECONDS, ClearFinding, DetachGpus
@@ -142,20 +140,12 @@ class FindingClearer:
     """Clears findings in the pipeline of an agent.
 
     gpu_names: returns the targets of GPUs by their indexes and UUIDs, which an operator may write, too.
-    injections: injected faults, which the pipeline does not know.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        pipeline: Pipeline,
-        gpu_names: Callable[[], Mapping[str, str]],
-        injections: ActiveInjections,
-    ) -> None:
+    def __init__(self, agent: Agent, pipeline: Pipeline, gpu_names: Callable[[], Mapping[str, str]]) -> None:
         self._agent = agent
         self._pipeline = pipeline
         self._gpu_names = gpu_names
-        self._injections = injections
 
     async def carry_out(self, instruction: ClearFinding) -> InstructionOutcome:
         """Clear a finding. The next verdict follows at once, without the finding.
@@ -166,16 +156,6 @@ class FindingClearer:
             await asyncio.sleep(_PAUSE)
         target = self._gpu_names().get(instruction.target) or normalize_target(instruction.target)
         request = ClearRequest(instruction.check, target, instruction.component, instruction.by)
-        now = self._agent.now()
-        result = self._pipeline.clear(request, now)
-        if result.reason == "no-finding":
-            for injection in self._injections(now):
-                if (injection.finding.check, injection.finding.target) == (request.check, target):
-                    return InstructionOutcome(done=False, message=_end_of_injection(injection))
+        result = self._pipeline.clear(request, self._agent.now())
         self._agent.evaluate()
         return InstructionOutcome(done=bool(result.cleared), message=result.message)
-
-
-def _end_of_injection(injection: Injection) -> str:
-    subject = f"{injection.finding.check} on {target_label(injection.finding.target)}"
-    return f"{subject} is injected: end it on its node with nodeguard inject --clear {injection.id}"

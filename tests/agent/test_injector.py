@@ -14,7 +14,6 @@ from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import EndInjections, InjectFault
 from nodeguard.agent.injected_fault import InjectionError
 from nodeguard.agent.injector import Injector, RequirePermission
-from nodeguard.agent.instructions import FindingClearer
 from nodeguard.agent.watched_node import LiveReplayMachine
 from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.cli.check_catalogue import load_catalogue
@@ -24,7 +23,6 @@ from nodeguard.model.injection import MAX_INJECTIONS, Injection
 from nodeguard.model.instant import Instant
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.registry import all_sources
-from nodeguard.wire.instruction import ClearFinding
 from tests.waiting import until_async
 
 GPU = "gpu/0000:1b:00"
@@ -43,9 +41,9 @@ class Node:
             for source in all_sources(catalogue.patterns)
             if bundle.is_recorded(source.name, source.paths)
         ]
-        self.pipeline = Pipeline(catalogue, signals, PlatformHints(manifest.platform, manifest.instance_type))
-        self.agent = Agent(LiveReplayMachine(bundle), sources, self.pipeline, 0.0)
-        self.injector = Injector(self.agent, self.pipeline, require_permission, lambda: {"3": GPU})
+        pipeline = Pipeline(catalogue, signals, PlatformHints(manifest.platform, manifest.instance_type))
+        self.agent = Agent(LiveReplayMachine(bundle), sources, pipeline, 0.0)
+        self.injector = Injector(self.agent, pipeline, require_permission, lambda: {"3": GPU})
         self.seen: list[tuple[Injection, ...]] = []
 
     def on_verdict(self, verdict: Verdict, instant: Instant, changed: bool) -> None:
@@ -89,20 +87,6 @@ async def test_an_injected_fault_is_reported_at_once_until_it_is_cleared() -> No
         assert not node.agent.findings_raised
 
 
-async def test_the_refusal_to_clear_an_injected_fault_names_the_command_that_ends_it() -> None:
-    async with watching() as node:
-        await node.ask(LOST)
-        clearer = FindingClearer(node.agent, node.pipeline, lambda: {"3": GPU}, node.injector.active)
-        outcome = await clearer.carry_out(ClearFinding("1", "gpu-lost", "3", by="alice"))
-        assert not outcome.done
-        assert outcome.message == (
-            "gpu-lost on GPU 0000:1b:00 is injected: end it on its node with nodeguard inject --clear 1"
-        )
-        other = await clearer.carry_out(ClearFinding("2", "gpu-lost", "gpu/0000:43:00", by="alice"))
-        assert other.message == "gpu-lost on GPU 0000:43:00 is not active"
-        assert node.seen[-1]
-
-
 async def test_an_injected_fault_ends_by_itself() -> None:
     async with watching() as node:
         await node.ask(replace(LOST, seconds=0.2))
@@ -122,12 +106,6 @@ async def test_a_gpu_is_named_by_its_index_and_the_only_target_need_not_be_named
         assert len(node.seen[-1]) == 1
 
 
-NO_TARGET = (
-    "efa-dead passes on no target of this node now, so no passing result could release its mark: choose another "
-    "check, such as dimm-uncorrected, disk-unresponsive, driver-library-mismatch, driver-memory-fatal"
-)
-
-
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
@@ -135,7 +113,6 @@ NO_TARGET = (
         (InjectFault("\x1b[31m" + "x" * 999), r"check '\x1b[31mxxx"),
         (InjectFault("gpu-lost"), "gpu-lost has several targets: set --target to one of gpu/0000:1b:00, "),
         (InjectFault("gpu-lost", "gpu/0000:ff:00"), "gpu-lost does not pass on 'gpu/0000:ff:00' now"),
-        (InjectFault("efa-dead"), NO_TARGET),
         (InjectFault("gpu-lost", GPU, 0.0), "the duration must be more than 0 s and at most 1 d: set --for"),
         (InjectFault("gpu-lost", GPU, -5.0), "the duration must be more than 0 s and at most 1 d: set --for"),
         (InjectFault("gpu-lost", GPU, 86_401.0), "the duration must be more than 0 s and at most 1 d"),

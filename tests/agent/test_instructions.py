@@ -232,7 +232,7 @@ class EventNode:
 @pytest.mark.parametrize("target", ["node", "5"])
 async def test_an_event_is_cleared_at_once_and_a_reading_is_not(target: str) -> None:
     node = EventNode()
-    clearer = FindingClearer(node.agent, node.judgement, lambda: {"5": "node"}, lambda _: ())
+    clearer = FindingClearer(node.agent, node.judgement, lambda: {"5": "node"})
     running = asyncio.ensure_future(node.agent.run())
     async with asyncio.timeout(PATIENCE):
         outcome = await clearer.carry_out(ClearFinding("1", "check-1", target, by="alice"))

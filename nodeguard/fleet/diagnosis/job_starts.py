@@ -72,8 +72,7 @@ class JobStarts:
         self._starts: dict[str, BadJobStart] = {}  # also those that may still turn out to be a leaf's fault
         # Votes that count for their leaf, with their time, by uid.
         self._of_leaves: defaultdict[str, dict[str, float]] = defaultdict(dict)
-        # The explained starts, by job, and by leaf if it was only one.
-        self._past: dict[str, list[JobStart]] = {}
+        self._past: dict[str, JobStart] = {}  # the explained start behind one leaf only, by leaf
         # Starts of an earlier aggregator, by job: votes from the first to the last of theirs belong to them.
         self._recorded: dict[str, BadJobStart] = {}
         self._cleared: dict[str, float] = {}  # when operators cleared a job
@@ -147,13 +146,13 @@ class JobStarts:
         return changed
 
     def _bad_start(self, job: str, fault_class: str, votes: list[_JobVote], now: float) -> BadJobStart:
-        """Return the latest bad start of a job, from the votes that it explains."""
+        """Return the bad start of a job, from the votes that it explains."""
         latest = _episodes(votes)[-1]
         before = self._starts.get(job)
         started = min(vote.start for vote in latest)
         times = [vote.at for vote in latest]
-        if before is not None and abs(before.started - started) <= _AFTER:
-            # A vote that is over, or too old, was still one of this start.
+        if before is not None:
+            # Also of an earlier start: a new aggregator knows only the latest starts of a job.
             times += before.began, before.last
         return BadJobStart(
             job=job,
@@ -215,8 +214,8 @@ class JobStarts:
                 job_votes.append(vote)
         for job, own in _by_job(job_votes).items():
             for episode in _episodes(own):
-                is_old = any(before.get(vote.uid) == vote for vote in episode)
-                if is_old or self._is_bad_start(job, episode, votes):
+                was_explained = any(before.get(vote.uid) == vote for vote in episode)
+                if self._is_bad_start(job, episode, votes, was_explained=was_explained):
                     yield from episode
 
     def _new_votes(self, votes: FaultVotes, current: Mapping[str, float]) -> Iterator[_JobVote]:
@@ -252,30 +251,29 @@ class JobStarts:
                     yield _JobVote(uid, start.job, start.at, at)
                     break
 
-    def _is_bad_start(self, job: str, episode: list[_JobVote], votes: FaultVotes) -> bool:
-        """Return whether enough nodes show a bad start, and no leaf explains it better: a leaf on which a job
-        starts badly again, or this job behind only one leaf; or a job that always starts badly.
+    def _is_bad_start(
+        self, job: str, episode: list[_JobVote], votes: FaultVotes, *, was_explained: bool
+    ) -> bool:
+        """Return whether enough nodes show a bad start, and no leaf explains it better: the only one with
+        them, if a job has started badly there before. was_explained: whether it was a bad start before.
         """
-        if len(episode) < self._votes.rule.min_nodes:
-            return False
         leaves = {leaf for vote in episode for leaf in votes.lowest_domains(vote.uid)}
-        causes = (job, *leaves) if len(leaves) == 1 else (job,)
         start = JobStart(job, episode[0].start)
-        others = [
-            [other for other in self._past.get(cause, ()) if not _is_same(other, start)] for cause in causes
-        ]
-        if len(leaves) == 1 and max(map(len, others)) >= 1:
+        earlier = [leaf for leaf in leaves if leaf in self._past and not _is_same(self._past[leaf], start)]
+        if not was_explained and (
+            len(episode) < self._votes.rule.min_nodes or (earlier and len(leaves) == 1)
+        ):
             return False
-        self._past.update({cause: [*starts, start] for cause, starts in zip(causes, others, strict=True)})
+        for leaf in leaves.difference(earlier):
+            self._past.pop(leaf, None)  # the first votes of a start on many leaves may be behind one
+            if len(leaves) == 1:
+                self._past[leaf] = start
         return True
 
     def _forget(self, now: float) -> None:
         """Forget starts and clears from long ago."""
         gone = now - self._votes.rule.recovery.reset_after
-        for cause, starts in list(self._past.items()):
-            self._past[cause] = [start for start in starts if start.at > gone]
-            if not self._past[cause]:
-                del self._past[cause]
+        self._past = {leaf: start for leaf, start in self._past.items() if start.at > gone}
         self._recorded = {job: start for job, start in self._recorded.items() if start.last > gone}
         self._cleared = {job: at for job, at in self._cleared.items() if at > gone}
         for name, votes in self._of_leaves.items():

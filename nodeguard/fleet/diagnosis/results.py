@@ -131,9 +131,9 @@ class BadJobStart(Struct, frozen=True):
     """A bad start of a job: many of its nodes lost a link for a short time. Times in seconds of the monotonic
     clock.
 
-    since: when it was diagnosed; started: when the job started on the first node; began, last: the first and
-    the last vote. voters: uids; none if only an incident reports it, from before this start of the
-    aggregator.
+    since: when it was diagnosed; started: when the job last started on the first node; began, last: the first
+    and the last vote of all starts since then. voters: uids, of the last start; none if only an incident
+    reports it, from before this start of the aggregator.
     """
 
     job: str

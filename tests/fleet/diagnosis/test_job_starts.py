@@ -372,14 +372,34 @@ def test_the_first_vote_of_a_bad_start_stays_when_it_is_over() -> None:
     assert set(start.voters) == set(nodes[4:])
 
 
-def test_a_job_that_restarts_again_and_again_has_several_bad_starts() -> None:
+def test_the_bad_start_of_a_job_that_restarts_again_and_again_tells_the_votes_of_all_starts() -> None:
+    """A new aggregator does not know the earlier starts."""
     fleet = Gangs()
     nodes = half_a_pod(fleet)
+    began = fleet.now
     for first in range(0, 32, 8):
         fleet.start(nodes)
+        at = fleet.now
         fleet.show(nodes[first : first + 8], FLAP)
         fleet.after(60.0)
-        starts = fleet.diagnosis.bad_starts.values()
-        assert all(start.last - start.began < 600.0 for start in starts)
+        start = fleet.diagnosis.bad_starts["a/gang"]
+        assert (start.began, start.started, start.last) == (began, at, at)
         fleet.over(nodes[first : first + 8], FLAP)
-        fleet.after(480.0)
+        fleet.after(840.0)
+
+
+@pytest.mark.parametrize("first", [3, 32])
+def test_the_first_votes_of_a_second_start_on_many_leaves_may_be_behind_one(first: int) -> None:
+    """first: nodes with the first votes of the first start, too."""
+    fleet = Gangs()
+    nodes = half_a_pod(fleet)
+    fleet.start(nodes)
+    fleet.show(nodes[:first], FLAP)
+    fleet.after(30.0)
+    fleet.show(nodes[first:], FLAP)
+    fleet.after(900.0)
+    fleet.over(nodes, FLAP)
+    fleet.start(nodes)
+    fleet.show(nodes[:3], FLAP)
+    fleet.after(60.0)
+    assert (fleet.degraded, fleet.bad_starts) == ([], {"a/gang": 3})

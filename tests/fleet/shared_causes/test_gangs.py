@@ -10,6 +10,9 @@ from tests.fleet.shared_causes.scene import BEFORE, HOUR, MINUTE, History, fabri
 pytestmark = pytest.mark.slow
 
 
+ACROSS_PODS = ("fabric/p1/leaf0", "fabric/p1/leaf1", "fabric/p2/leaf0", "fabric/p2/leaf1")
+
+
 def crash_loop(leaves: int, share: float, seed: int) -> History:
     """Return the history of a gang that starts ten times. share: of its links that are lost for a short time at each."""
     history = History(fabric(512, 128, 32), f"gang {leaves} {share} {seed}")
@@ -41,3 +44,20 @@ def test_a_gang_behind_one_leaf_that_crashes_again_and_again_names_at_most_this_
     assert outcome.domains <= {"fabric/p1/leaf0"}
     assert outcome.suppressed == set()
     assert {node for node, mark in outcome.ever_marked if mark == Mark.QUARANTINE} == set()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_restart_of_the_aggregator_forgets_no_start_of_a_gang_that_crashes_again_and_again(
+    seed: int,
+) -> None:
+    """Nodes still report the links that they lost at each of four starts; their pods tell the last one."""
+    history = History(fabric(512, 128, 32), f"restart {seed}")
+    members = [node for leaf in ACROSS_PODS for node in history.nodes(leaf)]
+    at, times = BEFORE, list[float]()
+    for _ in range(4):
+        flapping = [node for node in members if history.random.random() < 0.2]
+        history.fault("port-flap", flapping, at, within=MINUTE, lasts=4 * HOUR, job="training/gang")
+        times.append(at)
+        at += history.random.uniform(8.0, 25.0) * MINUTE
+    outcome = history.run(BEFORE + 4 * HOUR, [history.random.uniform(times[1], times[3])])
+    assert (outcome.domains, outcome.suppressed) == (set(), set())
