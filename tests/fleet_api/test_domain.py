@@ -41,7 +41,8 @@ def test_a_degraded_domain() -> None:
     view = describe_domain(made.planner, FIRST, made.now)
     expected = (IncidentState.MARKED, ("link-down", "link"), 7, 8, 7)
     assert (view.state, view.fault_classes, view.marked, view.members, view.voting) == expected
-    assert view.evidence == f"{FIRST}: 6 of 7 nodes lost a link at once; its 4 siblings did not"
+    evidence = f"{FIRST}: 6 of 7 nodes lost a link at once; the other 4 domains of fabric/p0 did not"
+    assert view.evidence == evidence
     assert view.clears_when == "over when fewer than 2 of its nodes show it for 30 min"
     assert (view.age, view.began_age, view.times_degraded) == (5.0, 25.0, 1)
     assert view.incident in made.planner.tracker.incidents[""]
@@ -101,7 +102,10 @@ def test_a_degraded_domain_that_all_nodes_have_left() -> None:
     assert domains_named(made.planner, FIRST) == (FIRST,)
     view = describe_domain(made.planner, FIRST, made.now)
     assert (view.members, view.marked, view.state) == (LEAF, LEAF, IncidentState.MARKED)
-    assert view.evidence == f"{FIRST}: 8 of 8 nodes lost a link at once; its 4 siblings did not"
+    assert (
+        view.evidence
+        == f"{FIRST}: 8 of 8 nodes lost a link at once; the other 4 domains of fabric/p0 did not"
+    )
     listed = list_domains(made.planner, made.now).domains
     assert [domain.domain for domain in listed if domain.state is not None] == [FIRST]
 
@@ -139,7 +143,10 @@ def test_the_status_counts_domains_and_lists_unmarked_ones_first() -> None:
         for item in list_incidents(made.planner, LEADER, made.now).incidents
         if not item.node
     }
-    assert lines[FIRST].summary == f"{FIRST}: 8 of 8 nodes lost a link at once; its 4 siblings did not"
+    assert (
+        lines[FIRST].summary
+        == f"{FIRST}: 8 of 8 nodes lost a link at once; the other 4 domains of fabric/p0 did not"
+    )
     assert (
         "; budget of degraded domains has reached its limit: 2 of 2 new in 1 h; "
         in lines["fabric/p2/r12"].summary
@@ -186,7 +193,9 @@ def test_a_suppressed_check_has_its_reason() -> None:
     wait(made, 20.0)
     [held] = fleet_status(made.planner, LEADER, made.now).suppressed_checks
     assert (held.check, held.domain, held.nodes) == ("gpu-lost", "", 6)
-    assert held.reason.startswith("it fires on 6 nodes that share nothing")
+    assert held.reason.startswith(
+        "it fires on 6 nodes that no failure domain explains; up to 4 within 10 min"
+    )
     assert list_domains(made.planner, made.now).suppressed_checks == (held,)
 
 

@@ -230,10 +230,11 @@ def degraded_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
     message = f"{degraded.domain}: {share} {phrase}{_within(degraded.within)}"
     if not degraded.siblings:
         return message
-    siblings = "its one sibling" if degraded.siblings == 1 else f"its {degraded.siblings} siblings"
+    parent = degraded.domain.rpartition("/")[0]
+    count = "other domain" if degraded.siblings == 1 else f"other {degraded.siblings} domains"
     if degraded.elsewhere:
-        return f"{message}; of {siblings}, {_nodes(degraded.elsewhere)} did"
-    return f"{message}; {siblings} did not"
+        return f"{message}; so did {_nodes(degraded.elsewhere)} of the {count} of {parent}"
+    return f"{message}; the {count} of {parent} did not"
 
 
 def clearing_message(degraded: DegradedDomain, children: int, rule: DiagnosisPolicy) -> str:
@@ -250,20 +251,24 @@ def clearing_message(degraded: DegradedDomain, children: int, rule: DiagnosisPol
 def suppressed_message(check: SuppressedCheck) -> str:
     """Return why a check is suppressed."""
     if not check.nodes:
-        return "it was before this aggregator started, and is until it is quiet"
+        return "it was suppressed before this aggregator started, and until it has no new findings for a time"
     nodes = _nodes(len(check.nodes))
     if check.domain:
         return f"it fires on {nodes}, nearly all of them with {check.domain}: see what changed there"
     if check.check == STALE_CHECK:
-        cause = "kubelets among them, too" if check.confirmed else "the observer or its network"
-        return f"{nodes} fell silent that share nothing: {cause}"
+        cause = (
+            "so did kubelets" if check.confirmed else "probably this aggregator or its network is the cause"
+        )
+        return f"the agents of {nodes} that no failure domain explains stopped reporting; {cause}"
     if check.limit < 1:
         return f"it fires on {nodes}, as it did before this aggregator started"
-    chance = f"{check.limit - 1} within {format_duration(check.within)} may be chance"
+    chance = f"up to {check.limit - 1} within {format_duration(check.within)} may be chance"
     confirmation = (
-        "other sources confirm it: it is real" if check.confirmed else "no source confirms it: a false alarm"
+        "other sources confirm it: the fault is real"
+        if check.confirmed
+        else "no other source confirms it: a false alarm"
     )
-    return f"it fires on {nodes} that share nothing, where {chance}; {confirmation}"
+    return f"it fires on {nodes} that no failure domain explains; {chance}; {confirmation}"
 
 
 def suppression_effect(check: SuppressedCheck, *, is_fact: bool = False) -> str:

@@ -136,7 +136,7 @@ def test_degraded_domains_are_shown_with_their_incident(site: Site) -> None:
 
 DEGRADED    fabric/p0/r0, 2023-11-14 22:15:18 UTC for 2 h 29 min
             incident fabric-p0-r0-7e385bdb
-            fabric/p0/r0: 8 of 8 nodes lost a link within 7 s; its 4 siblings did not
+            fabric/p0/r0: 8 of 8 nodes lost a link within 7 s; the other 4 domains of fabric/p0 did not
             gang work is kept off 8 nodes
 """
     )

@@ -66,7 +66,9 @@ def degraded_leaf(fleet_commands: None, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("degraded_leaf")
 def test_a_domain_is_described_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
     whole = printed(capsys, "describe", "domain", FIRST)
-    assert whole.startswith(f"SUSPECT  {FIRST}: 8 of 8 nodes lost a link at once; its 4 siblings did not.\n")
+    assert whole.startswith(
+        f"SUSPECT  {FIRST}: 8 of 8 nodes lost a link at once; the other 4 domains of fabric/p0 did not.\n"
+    )
     assert printed(capsys, "describe", "domain", "r0") == whole
     for written in (f"domain/{FIRST}", FIRST, "r0"):
         assert printed(capsys, "describe", written) == whole

@@ -30,7 +30,8 @@ def test_a_degraded_domain_has_one_incident_and_a_mark_on_every_member() -> None
     [domain] = domains(made)
     expected = (FIRST, IncidentState.MARKED, f"8 nodes of {FIRST}", "fabric")
     assert (domain.domain, domain.state, domain.scope, domain.fault_class) == expected
-    assert domain.message == f"{FIRST}: 7 of 8 nodes lost a link at once; its 4 siblings did not"
+    evidence = f"{FIRST}: 7 of 8 nodes lost a link at once; the other 4 domains of fabric/p0 did not"
+    assert domain.message == evidence
     assert domain.detail == "over when fewer than 2 of its nodes show it for 30 min"
     assert [symptom.target for symptom in domain.symptoms][:2] == [f"node-0, {PORT}", f"node-1, {PORT}"]
     assert [
@@ -241,7 +242,8 @@ def test_a_suppressed_check_releases_marks_that_no_other_source_confirms() -> No
     [domain] = domains(made)
     assert (domain.cause, domain.state, domain.target) == ("gpu-lost", IncidentState.OPEN, "check/gpu-lost")
     assert domain.message.startswith(
-        "check gpu-lost is suppressed: it fires on 14 nodes that share nothing, where 4 within 10 min"
+        "check gpu-lost is suppressed: it fires on 14 nodes that no failure domain explains; up to 4 "
+        "within 10 min"
     )
     [state] = {incident.detail for incident in made.planner.tracker.incidents["uid-41"].values()}
     assert state == "check gpu-lost is suppressed: see nodeguard status"

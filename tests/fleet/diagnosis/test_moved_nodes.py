@@ -245,7 +245,10 @@ def test_the_evidence_counts_each_node_once() -> None:
         made.change(number, labels={"pod": "p0", "rack": f"part-{number % 2}"})
     advance(made, 120.0)
     [decision] = made.planner.domain_marks.decisions.values()
-    assert decision.evidence == "fabric/p0/r2: 8 of 8 nodes lost a link at once; its 4 siblings did not"
+    assert (
+        decision.evidence
+        == "fabric/p0/r2: 8 of 8 nodes lost a link at once; the other 4 domains of fabric/p0 did not"
+    )
     fails(made, sorted(set(range(40)) - set(range(16, 24))))
     advance(made, 300.0)
     [leaf] = made.planner.diagnosis.degraded_domains.values()

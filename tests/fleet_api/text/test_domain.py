@@ -38,7 +38,7 @@ FABRIC = fabric()
 
 def test_a_degraded_domain() -> None:
     assert look(domain_view(describe_domain(FABRIC.planner, FIRST, FABRIC.now)), 100) == page("""
-    SUSPECT  fabric/p0/r0: 6 of 7 nodes lost a link at once; its 4 siblings did not.
+    SUSPECT  fabric/p0/r0: 6 of 7 nodes lost a link at once; the other 4 domains of fabric/p0 did not.
       mark        marked on 8 nodes, new gang work is kept off all of it; single-node work may run
       degraded    2023-11-14 22:13:41 UTC, 5 s ago
       counted     6 of 7 nodes by 2023-11-14 22:13:21 UTC; 5 show it now
@@ -140,7 +140,7 @@ def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
              nodeguard describe incident node-41-port-mlx5-0-1-3cf70655
 
     SUSPECT  fabric/p0/r0: link-down, marked, 25 s old
-             6 of 7 nodes lost a link at once; its 4 siblings did not
+             6 of 7 nodes lost a link at once; the other 4 domains of fabric/p0 did not
              The network team acts. Look first: The leaf switch of the domain: its power, its ports and
              its log. Then its uplinks.
              nodeguard describe incident fabric-p0-r0-7e385bdb
@@ -159,7 +159,8 @@ def test_the_incident_of_a_domain() -> None:
       scope       8 nodes of fabric/p0/r0
       since       2023-11-14 22:13:21 UTC, 25 s ago
       changed     2023-11-14 22:13:41 UTC, 5 s ago
-      message     fabric/p0/r0: 6 of 7 nodes lost a link at once; its 4 siblings did not
+      message     fabric/p0/r0: 6 of 7 nodes lost a link at once; the other 4 domains of fabric/p0 did
+                  not
       see         nodeguard describe domain fabric/p0/r0
 
     WHAT TO DO  The network team acts
@@ -209,8 +210,8 @@ def test_a_suppressed_check() -> None:
     wait(fleet, 20.0)
     assert look(status_view(fleet_status(fleet.planner, LEADER, fleet.now)), 100) == page("""
     FATAL  120 nodes: 6 fatal; 6 marks withheld.
-      check       gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within 10 min
-                  may be chance; no source confirms it: a false alarm
+      check       gpu-lost is suppressed: it fires on 6 nodes that no failure domain explains; up to 4
+                  within 10 min may be chance; no other source confirms it: a false alarm
       agents      120 of 120 reporting
       nodes       114 ok, 6 fatal
       marked      nothing
@@ -223,8 +224,8 @@ def test_a_suppressed_check() -> None:
                   nodeguard 0.1.0
 
     WARNING  check gpu-lost: suppressed, 20 s old
-             it fires on 6 nodes that share nothing, where 4 within 10 min may be chance; no source
-             confirms it: a false alarm
+             it fires on 6 nodes that no failure domain explains; up to 4 within 10 min may be chance;
+             no other source confirms it: a false alarm
              nodeguard describe incident check-gpu-lost-b567aef3
     """)
     [name] = fleet.planner.tracker.incidents[""]
@@ -236,8 +237,8 @@ def test_a_suppressed_check() -> None:
                   few nodes are affected to release them
       since       2023-11-14 22:25:01 UTC, 20 s ago
       changed     2023-11-14 22:25:21 UTC, just now
-      message     check gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within
-                  10 min may be chance; no source confirms it: a false alarm
+      message     check gpu-lost is suppressed: it fires on 6 nodes that no failure domain explains; up
+                  to 4 within 10 min may be chance; no other source confirms it: a false alarm
       action      monitor the fault
       see         nodeguard explain gpu-lost
 
