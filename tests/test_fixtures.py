@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -184,3 +186,28 @@ def test_an_invalid_check_is_an_error_without_a_traceback(
     monkeypatch.setattr(verdicts, "_catalogue", lambda: load_catalogue([str(tmp_path)]))
     assert write_verdicts(monkeypatch, tmp_path, "gpu-gone") == 3
     assert capsys.readouterr().err.startswith(f"{tmp_path}/site.yaml:2: ")
+
+
+@pytest.mark.usefixtures("generated")
+@pytest.mark.parametrize(
+    ("scenario", "error"),
+    [
+        ("", "fixtures/scenarios/gpu_hot.py: has no function build(): write one that returns the bundle\n"),
+        (
+            "from fixtures.scenarios.gpu_gone import build",
+            "fixtures/scenarios/gpu_hot.py: the bundle is named gpu-gone: name it gpu-hot, as its module\n",
+        ),
+    ],
+)
+def test_an_invalid_scenario_is_an_error_without_a_traceback(
+    scenario: str,
+    error: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    module = ModuleType("fixtures.scenarios.gpu_hot")
+    exec(scenario, module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert write_verdicts(monkeypatch, tmp_path, "gpu-hot") == 3
+    assert capsys.readouterr().err == error
