@@ -1,4 +1,4 @@
-"""The shipped script for Slurm's HealthCheckProgram and Prolog, run by hand and by a real slurmd."""
+"""The shipped script for Slurm's HealthCheckProgram, Prolog and Epilog, run by hand and by a real slurmd."""
 
 from __future__ import annotations
 
@@ -217,3 +217,15 @@ def test_slurmd_runs_it_at_an_interval(tmp_path: Path) -> None:
             node.replays(FATAL)
             until(lambda: slurm.state("gpu-1") == "IDLE+DRAIN")
             assert slurm.reason("gpu-1").startswith("nodeguard: gpu-off-bus")
+
+
+def test_as_epilog_it_drains_the_node_of_a_job_with_the_fault_as_its_reason(tmp_path: Path) -> None:
+    with closing(Node(tmp_path / "node")) as node:
+        node.replays(HEALTHY)
+        with running_slurm(tmp_path, ["gpu-1"], f"Epilog={node.script}") as slurm:
+            slurm.ask("srun", "true")
+            until(lambda: slurm.state("gpu-1") == "IDLE")
+            node.replays(FATAL)
+            slurm.ask("srun", "true")
+            until(lambda: slurm.state("gpu-1") == "IDLE+DRAIN")
+            assert slurm.reason("gpu-1").startswith("nodeguard: gpu-off-bus should take no work. GPU lost")
