@@ -26,7 +26,7 @@ COMMANDS = (
     Command("describe", "Fleet", "show a node, incident or domain in detail"),
     Command("doctor", "Tools", "check the installation of nodeguard, on this node or in a cluster"),
     Command(
-        "explain", "Checks and policy", "explain a check, a fault class, an Xid or an SXid, or search them"
+        "explain", "Checks and policy", "explain a check, an Xid, a line of a log or an error, or search"
     ),
     Command("get", "Fleet", "list nodes, domains, incidents, checks or budgets"),
     Command("gpus", "Node", "detach the agent from GPUs for a reset"),

@@ -32,6 +32,8 @@ from nodeguard.model.check import Check
 from nodeguard.model.diagnosis import FaultClass
 
 _CODE = re.compile(r"(s?xid)[\s:#]*(.*)", re.IGNORECASE)
+# Words of a text that is a sentence rather than words to search for.
+_SENTENCE = 3
 _FLEET = ("node", "incident", "domain")
 
 
@@ -180,6 +182,11 @@ def _search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
         if contains(row.name, row.summary)
     ]
     matches = sxids if only_sxids else matches + sxids
+    if not matches and len(words) >= _SENTENCE:
+        raise UsageError(
+            "the text is no line of the kernel log and no error of a program that nodeguard knows: run "
+            "nodeguard check on the node, which finds a fault of the machine without it"
+        )
     if not matches:
         hint = did_you_mean(text, [check.id for check in catalogue.checks])
         raise UsageError(f"'{text}' matches no check, Xid or SXid: {hint}see nodeguard get checks")

@@ -142,7 +142,8 @@ def test_a_check_may_be_written_in_capitals(capsys: pytest.CaptureFixture[str]) 
         ([""], "SUBJECT is empty: name a check, a code or words to search for"),
         ([" ", ""], "SUBJECT is empty"),
         (["sxid", " "], "'sxid' has no number"),
-        (["frob", "the", "gronk"], "'frob the gronk' matches no check, Xid or SXid"),
+        (["frob", "gronk"], "'frob gronk' matches no check, Xid or SXid: see nodeguard get checks"),
+        (["frob", "the", "gronk"], "the text is no line of the kernel log and no error of a program that"),
         (["node", "gpu-7"], "a node is described, not explained: write nodeguard describe node NAME"),
     ],
 )
