@@ -208,5 +208,5 @@ def _class_facts(catalogue: Catalogue, fault_class: FaultClass) -> Iterator[Fiel
         yield Field("end", guidance.end)
     named = [check for check in catalogue.checks if fault_class.name in check.id]
     if named:
-        more = f" and {len(named) - _NAMED} more" if named[_NAMED:] else ""
+        more = f"; all: nodeguard get checks '*{fault_class.name}*'" if named[_NAMED:] else ""
         yield Field("see also", ", ".join(check.id for check in named[:_NAMED]) + more)
