@@ -88,7 +88,7 @@ def build_parser() -> ArgumentParser:
             "nodeguard explain ecc",
             "nodeguard explain 'NCCL timeout'",
             "nodeguard explain 'nvme nvme0: I/O 221 QID 12 timeout, aborting'",
-            "dmesg | tail -n 1 | nodeguard explain -",
+            "nodeguard explain - < error.log",
         ),
     )
     parser.add_argument(
