@@ -77,7 +77,7 @@ class DegradedDomains:
         """
         members = self._evidence.members
         nodes = members.nodes(degraded.domain)
-        gone = {uid for uid in moves if not members.paths(uid)}
+        gone = {uid for uid in moves if not self._evidence.exists(uid)}
         left = {uid for uid, before in moves.items() if degraded.domain in before} - nodes - gone
         here = {uid for uid in moves if uid in nodes}
         voters = {*degraded.voters, *(here & {*degraded.moved})} - left - gone

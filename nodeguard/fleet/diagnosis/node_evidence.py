@@ -66,6 +66,10 @@ class NodeEvidence:
         self.observed_at = Instant(0.0, 0.0, "")
         self._state = state
 
+    def exists(self, uid: str) -> bool:
+        """Return whether a Node exists, with or without domains."""
+        return uid in self._state.placements
+
     def job_starts(self, uid: str) -> Iterable[JobStart]:
         """Return the starts of jobs on a node, in seconds of the monotonic clock."""
         jobs, mono_of = self._state.jobs.jobs(uid), self.observed_at.mono_of

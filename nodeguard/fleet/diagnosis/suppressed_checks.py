@@ -91,8 +91,7 @@ class SuppressedChecks:
             if left and not suppressed.recovered:
                 self._remaining.setdefault(check, set()).update(left)
             if check in self._remaining:
-                gone = {uid for uid in moves if not self._evidence.members.paths(uid)}
-                self._remaining[check] -= gone
+                self._remaining[check] -= {uid for uid in moves if not self._evidence.exists(uid)}
 
     def open(self, suppressed: SuppressedCheck) -> None:
         """Record that a check is suppressed, also since before this start, unless it is already."""

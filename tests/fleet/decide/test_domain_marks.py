@@ -4,6 +4,7 @@ carry.
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from nodeguard.model.finding import DataStatus
@@ -97,9 +98,10 @@ def test_a_domain_mark_that_the_plan_removes_supersedes_no_mark_of_its_node() ->
         assert [mark.reason for _, mark in released] == reasons
 
 
-def test_nodes_that_show_the_fault_keep_the_mark_of_a_removed_topology() -> None:
+@pytest.mark.parametrize("driver", ["580.95.05", ""])
+def test_nodes_that_show_the_fault_keep_the_mark_of_a_removed_topology(driver: str) -> None:
     made = fleet()
-    inventory = Inventory(driver="580.95.05")
+    inventory = Inventory(driver=driver)
     for number in range(80):
         made.report(number, inventory=inventory)
     made.after(5.0)

@@ -68,6 +68,9 @@ class Voters(NodeEvidence):
         if not paths:
             self.diagnosis.voting.remove_node(uid)
 
+    def exists(self, uid: str) -> bool:
+        return bool(self.members.paths(uid))
+
     def is_confirmed(self, uid: str, _check: str) -> bool:
         return uid in self.confirmed
 
