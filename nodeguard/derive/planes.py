@@ -6,10 +6,8 @@ the adapter, with an RDMA device and a port of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from nodeguard.derive.derivation import Derivation, Values
-from nodeguard.derive.latest_readings import LatestReadings
+from nodeguard.derive.latest_readings import LatestReadings, UnreadError
 from nodeguard.model.target import bus_address
 
 # Adapters with multiplane RoCE: ConnectX-8 and ConnectX-9. Source: documentation of NVIDIA Spectrum-X.
@@ -17,24 +15,39 @@ _MULTIPLANE = frozenset({"MT4131", "MT4133"})
 
 
 def _lost_plane(latest: LatestReadings, port: str) -> Values:
-    """`port.lost_plane`: whether a port is down and another plane of its adapter works."""
+    """`port.lost_plane`: whether a port is down and another plane of its adapter works. Raises UnreadError
+    where a port that works may be such a plane.
+    """
     is_up = latest.get(port, "port.up")
-    if is_up is not None:
-        others = _other_planes(latest, port)
-        yield "port.lost_plane", not is_up and any(latest.get(other, "port.up") for other in others)
+    if is_up is None:
+        return
+    unknown, has_working_plane = "", False
+    for other in () if is_up else latest.targets("port"):
+        is_plane = other != port and _is_plane_of(latest, other, port)
+        if is_plane is None and latest.read_signals(other).get("port.up"):
+            unknown = other
+        has_working_plane |= is_plane is True and bool(latest.get(other, "port.up"))
+    if unknown and not has_working_plane:
+        raise UnreadError(f"the adapter of {port} or of {unknown} is not known")
+    yield "port.lost_plane", has_working_plane
 
 
-def _other_planes(latest: LatestReadings, port: str) -> Iterable[str]:
-    signals = latest.read_signals(port)
-    address = bus_address(str(signals.get("port.pci", "")))
-    is_ethernet = signals.get("port.link_layer") == "Ethernet"
-    if not is_ethernet or signals.get("port.device_type") not in _MULTIPLANE or address is None:
-        return ()
-    return (
-        other
-        for other, function in latest.read_values("port", "port.pci")
-        if other != port and bus_address(str(function)) == address
+def _is_plane_of(latest: LatestReadings, other: str, port: str) -> bool | None:
+    """Return whether another port is a plane of the adapter of a port; None where that could not be read."""
+    is_ethernet = latest.read_signals(port).get("port.link_layer") == "Ethernet"
+    if not (is_ethernet or latest.unread_reason(port, "port.link_layer")):
+        return False
+    own, others = (
+        bus_address(str(latest.read_signals(target).get("port.pci", ""))) for target in (port, other)
     )
+    if own is not None and others is not None:
+        return own == others and _may_have_planes(latest, port)
+    return None if _may_have_planes(latest, port) and _may_have_planes(latest, other) else False
+
+
+def _may_have_planes(latest: LatestReadings, port: str) -> bool:
+    is_multiplane = latest.read_signals(port).get("port.device_type") in _MULTIPLANE
+    return is_multiplane or bool(latest.unread_reason(port, "port.device_type"))
 
 
 def _planes(latest: LatestReadings, port: str) -> Values:

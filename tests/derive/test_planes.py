@@ -43,6 +43,22 @@ def test_plane_is_unknown_if_the_others_are_unread() -> None:
     assert signals["port/p0/1"] == {"port.lost_plane": "refused"}
 
 
+@pytest.mark.parametrize("unknown", ["p0", "p1"])
+def test_plane_is_unknown_if_the_adapter_of_it_or_of_a_port_that_works_is_unread(unknown: str) -> None:
+    ports = [plane("p0", up=False), plane("p1", pci="0000:03:00.1"), plane("p2", pci="0000:04:00.0")]
+    for number, port in enumerate(ports):
+        if port.target == f"port/{unknown}/1":
+            signals = {name: value for name, value in port.signals.items() if name != "port.pci"}
+            unreadable = {"port.pci": "refused"}
+            ports[number] = Observation("infiniband", port.target, signals=signals, unreadable=unreadable)
+    assert "port.lost_plane" in unread(machine(*ports), *PLANE_DERIVATIONS)["port/p0/1"]
+
+
+def test_ports_of_an_unknown_make_are_no_planes() -> None:
+    made = [plane("p0", up=False, model=""), plane("p1", pci="0000:03:00.1", model="")]
+    assert derived(machine(*made), *PLANE_DERIVATIONS)["port/p0/1"]["port.lost_plane"] is False
+
+
 @pytest.mark.parametrize(
     ("rates", "planes", "lost"),
     [

@@ -89,6 +89,14 @@ def test_no_port_is_missing_because_its_adapter_does_not_give_its_make(name: str
 
 
 @pytest.mark.parametrize("failure", ERRNOS)
+@pytest.mark.parametrize("device", ["mlx5_6", "mlx5_7"])
+def test_no_port_is_down_because_the_adapter_of_another_is_unknown(device: str, failure: str) -> None:
+    """Of an adapter with two Ethernet ports, of which one was never connected."""
+    directory = next(path for path in WITH_PORTS if path.name == "healthy-roce-port-unused")
+    assert judge(directory, Damage(Place("link", f"/sys/class/infiniband/{device}/device"), failure)) == []
+
+
+@pytest.mark.parametrize("failure", ERRNOS)
 def test_no_link_is_too_narrow_because_the_bridge_above_it_is_unknown(failure: str) -> None:
     """Of two cards of one model, one in a slot of eight lanes."""
     directory = next(path for path in WITH_GPUS if path.name == "healthy-h100-mixed-slots")
