@@ -36,11 +36,10 @@ def test_cordons_and_taints_of_operators_are_distinguished() -> None:
         Taint("nodeguard.dev/suspect", "NoSchedule", "w"),
         Taint("nodeguard.dev/quarantine", "NoSchedule"),
     )
-    cluster = ObservedCluster()
 
     def placed(annotations: dict[str, str]) -> tuple[bool, tuple[str, ...]]:
         node = Node("n", "u", taints=taints, annotations=annotations, unschedulable=True, gpus=8)
-        in_fleet, observed = cluster.update_node(node)
+        in_fleet, observed = ObservedCluster().update_node(node)
         return place_node(Policy(), in_fleet, observed).cordoned_by_user, observed.foreign
 
     assert placed({STATE_ANNOTATION: encode_record(ours)}) == (False, ("nodeguard.dev/quarantine=",))
