@@ -22,7 +22,7 @@ _PREFIX = re.compile(
 # Events of lines with a code, by the name of the table of the codes and of the group of the pattern.
 _CODES = {"gpu.xid.line": "xid", "nvswitch.sxid.line": "sxid"}
 
-_MEANINGLESS = "The line is known, and means nothing by itself. nodeguard reads a fault from other lines."
+_MEANINGLESS = "The line shows no fault by itself. nodeguard reads faults from other lines."
 _END = "No check counts the line. Such lines report that something works again, or was started or reset."
 
 
