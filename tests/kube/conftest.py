@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from nodeguard.kube.client import ApiClient
 from tests.controlplane.cluster import API, Cluster, NewCluster
+from tests.controlplane.definitions import define_incidents
 from tests.controlplane.objects import clear
 from tests.kube.detour import Detour
 
@@ -49,3 +50,10 @@ async def far_api(api_server: Cluster, detour: Detour, tmp_path: Path) -> AsyncI
     client = await ApiClient.connect(str(kubeconfig))
     yield client
     await client.close()
+
+
+@pytest.fixture
+def defined(controlplane: Cluster) -> Cluster:
+    """A control plane with the definition of NodeIncidents, and without objects."""
+    define_incidents(controlplane)
+    return controlplane

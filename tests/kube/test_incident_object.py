@@ -23,7 +23,7 @@ from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import DiagnosisRecord, FalseAlarm, IncidentState, OperatorDecision
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import Mark
-from tests.kube.test_incident_writer import LOST, NOW
+from tests.kube.incident_writing import LOST, NOW
 
 BEGAN, CHANGED, RESOLVED = "2027-01-15T07:59:00Z", "2027-01-15T07:59:30Z", "2027-01-15T08:00:00Z"
 

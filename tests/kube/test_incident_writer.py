@@ -3,8 +3,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -16,93 +14,33 @@ from nodeguard.kube import incident_object
 from nodeguard.kube import incident_writer as incidents
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.kube.errors import ApiError
-from nodeguard.kube.incident_object import ObservedIncident
 from nodeguard.kube.incident_writer import PATH, IncidentWriter
-from nodeguard.model.finding import Action, Health
+from nodeguard.model.finding import Health
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import (
     Confinement,
     DiagnosisRecord,
     FalseAlarm,
-    Incident,
     IncidentState,
     OperatorDecision,
     Symptom,
 )
 from nodeguard.model.instant import rfc3339
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.definitions import CRD, define_incidents
-from tests.kube.following import running
+from tests.controlplane.definitions import CRD
+from tests.kube.incident_writing import LOST, NOW, objects, running_writer, write_lost
 from tests.kube.writing import Writing, writing
 from tests.waiting import PATIENCE
 
-NOW = 1_800_000_000.0
 DAY = 86_400.0
-
-LOST = Incident(
-    name="gpu-lost-3f2a",
-    node="gpu-7",
-    uid="u7",
-    target="gpu/0000:3b:00",
-    cause="gpu-lost",
-    health=Health.FATAL,
-    state=IncidentState.MARKED,
-    first_seen=NOW - 60.0,
-    last_transition=NOW - 30.0,
-    scope="node gpu-7",
-    component="GPU-5a",
-    fault_class="gpu",
-    action=Action.REBOOT_NODE,
-    message="GPU 0000:3b:00 fell off the bus",
-    symptoms=(Symptom("gpu-lost", "gpu/0000:3b:00", Health.FATAL, "fell off", ("NVRM: Xid 79",)),),
-)
 
 # Its fault began before the aggregator opened the incident again.
 REOPENED = replace(LOST, first_seen=NOW + 30.0, last_transition=NOW + 60.0, occurrences=2)
 
 
-@pytest.fixture
-def defined(controlplane: Cluster) -> Cluster:
-    """A control plane with the definition of NodeIncidents, and without objects."""
-    define_incidents(controlplane)
-    return controlplane
-
-
-class RecordingWriter(IncidentWriter):
-    """A writer that records the changes of operators' decisions that the watch delivers."""
-
-    decisions: list[OperatorDecision]
-
-    def changed(self, thing: ObservedIncident) -> None:
-        before = self._observed.get(thing.name)
-        if before is None or before.decision != thing.decision:
-            self.decisions.append(thing.decision)
-        super().changed(thing)
-
-
-@asynccontextmanager
-async def running_writer(
-    api: ApiClient,
-) -> AsyncIterator[tuple[Writing, IncidentWriter, list[OperatorDecision]]]:
-    async with writing(api) as writers:
-        writer = RecordingWriter(writers.client, writers.later)
-        writer.decisions = []
-        watch = incidents.watch_incidents(api, writer)
-        async with running(watch):
-            await writers.until(lambda: watch.is_synced)
-            yield writers, writer, writer.decisions
-
-
-async def objects(api: ApiClient) -> dict[str, Any]:
-    listed = json.loads(await api.request("GET", PATH))
-    return {incident["metadata"]["name"]: incident for incident in listed["items"]}
-
-
 async def test_an_incident_is_created_and_updated(api: ApiClient, defined: Cluster) -> None:
     async with running_writer(api) as (writers, writer, _):
-        writer.set_desired([LOST], NOW)
-        await writers.until(lambda: writer.current_incidents() == [LOST])
-        await writers.idle()
+        await write_lost(writers, writer)
         incident = (await objects(api))[LOST.name]
         assert incident["status"]["subject"] == "gpu-7"
         assert "domain" not in incident["status"]
@@ -170,9 +108,7 @@ async def test_the_end_of_an_incident_that_is_no_longer_desired_is_written(
     api: ApiClient, defined: Cluster
 ) -> None:
     async with running_writer(api) as (writers, writer, _):
-        writer.set_desired([LOST], NOW)
-        await writers.until(lambda: writer.current_incidents() == [LOST])
-        await writers.idle()
+        await write_lost(writers, writer)
         over = replace(LOST, state=IncidentState.RESOLVED, resolved_at=NOW, scope="", symptoms=())
         writer.set_desired([over, replace(over, name="never-written")], NOW)
         writer.set_desired([], NOW)
@@ -285,74 +221,6 @@ async def test_an_invalid_spec_is_refused(api: ApiClient, defined: Cluster, spec
     with pytest.raises(ApiError) as refused:
         await api.request("PATCH", f"{PATH}/one", body={"spec": spec}, content_type=MERGE_PATCH)
     assert refused.value.status == 422
-
-
-async def test_changed_and_deleted_objects_are_written_again(api: ApiClient, defined: Cluster) -> None:
-    async with running_writer(api) as (writers, writer, _):
-        writer.set_desired([LOST], NOW)
-        await writers.until(lambda: writer.current_incidents() == [LOST])
-        await writers.idle()
-        wrong = {"status": {"state": "Resolved", "message": "all is well", "symptoms": None}}
-        right = (await objects(api))[LOST.name]["status"]
-        await api.request("PATCH", f"{PATH}/{LOST.name}/status", body=wrong, content_type=MERGE_PATCH)
-        async with asyncio.timeout(PATIENCE):
-            while (await objects(api))[LOST.name]["status"] != right:
-                await asyncio.sleep(0.01)
-
-        uid = (await objects(api))[LOST.name]["metadata"]["uid"]
-        await api.request("DELETE", f"{PATH}/{LOST.name}")
-        async with asyncio.timeout(PATIENCE):
-            while not (incident := (await objects(api)).get(LOST.name)) or "status" not in incident:
-                await asyncio.sleep(0.01)
-        assert incident["metadata"]["uid"] != uid
-
-
-async def test_an_open_incident_that_another_client_resolves_is_not_deleted(
-    api: ApiClient, defined: Cluster
-) -> None:
-    async with running_writer(api) as (writers, writer, _):
-        writer.set_desired([LOST], NOW)
-        await writers.until(lambda: writer.current_incidents() == [LOST])
-        await writers.idle()
-        uid = writer.object_uid(LOST.name)
-        writers.may = False
-        await overwrite(api)
-        await writers.until(lambda: writer.current_incidents() != [LOST])
-        writer.set_desired([LOST], NOW)
-        writers.may = True
-        await writers.until(lambda: writer.current_incidents() == [LOST])
-        assert writer.object_uid(LOST.name) == uid
-
-
-async def delete(api: ApiClient) -> None:
-    await api.request("DELETE", f"{PATH}/{LOST.name}")
-
-
-async def overwrite(api: ApiClient) -> None:
-    body = {"status": {"state": "Resolved", "message": "all is well"}}
-    await api.request("PATCH", f"{PATH}/{LOST.name}/status", body=body, content_type=MERGE_PATCH)
-
-
-@pytest.mark.parametrize("undo", [delete, overwrite])
-async def test_an_incident_that_another_client_changes_each_time_is_written_once_a_minute(
-    api: ApiClient, defined: Cluster, undo: Callable[[ApiClient], Awaitable[None]]
-) -> None:
-    undone = 0
-    async with running_writer(api) as (writers, writer, _):
-        writer.set_desired([LOST], NOW)
-        async with asyncio.timeout(PATIENCE):
-            while not any(
-                "each time: nodeguard writes it once a minute" in line for line in writers.messages
-            ):
-                if writer.current_incidents() == [LOST] and not writers.later.pending:
-                    await undo(api)
-                    undone += 1
-                await asyncio.sleep(0.01)
-        # The first write is no repetition.
-        assert undone == 6
-        # What changes is written at once.
-        writer.set_desired([replace(LOST, state=IncidentState.RECOVERING)], NOW)
-        await writers.until(lambda: [item.state for item in writer.current_incidents()] == ["Recovering"])
 
 
 async def test_old_resolved_incidents_are_deleted(

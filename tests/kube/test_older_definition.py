@@ -18,7 +18,7 @@ from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import DiagnosisRecord, IncidentState, Symptom
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.definitions import CRD, define_incidents
-from tests.kube.test_incident_writer import LOST, NOW, objects, running_writer
+from tests.kube.incident_writing import LOST, NOW, objects, running_writer
 from tests.kube.writing import Writing
 
 Properties = dict[str, Any]

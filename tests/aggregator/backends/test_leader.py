@@ -40,7 +40,7 @@ from tests.controlplane.objects import node
 from tests.fleet.cluster_planner import ClusterPlanner
 from tests.fleet.leaves import FIRST, domains, down, fleet
 from tests.fleet.scene import AT_ONCE, CHECKS
-from tests.kube.test_incident_writer import LOST, NOW
+from tests.kube.incident_writing import LOST, NOW
 from tests.kube.writing import read
 from tests.logs import LogLines
 from tests.waiting import PATIENCE, until_async
