@@ -123,7 +123,8 @@ def test_a_policy_is_tested_on_the_history_of_an_aggregator(reader: Reader) -> N
         if line.startswith("nodeguard aggregator")
     ]
     options = aggregator.removeprefix("nodeguard aggregator ")
-    machine.path("/var/lib/nodeguard").mkdir(exist_ok=True)
+    # An aggregator of an earlier page may have left a fault of this node, which would end here.
+    machine.run("rm -rf /var/lib/nodeguard /var/lib/nodeguard-aggregator; mkdir /var/lib/nodeguard")
     reader.follow(BACKTEST, "Keep a history", names={"…": options})
     [settings] = [block.text for block in blocks(SLURM) if block.language == "yaml"]
     (clone / "agent.yaml").write_text(settings)
@@ -137,7 +138,7 @@ def test_a_policy_is_tested_on_the_history_of_an_aggregator(reader: Reader) -> N
     begin = "BACKTEST  1 node in "
     until(lambda: "marks 1" in machine.run(replaced(first, {in_pod: ""}), (0, 3)), every=0.5)
     # A fault counts once something is recorded after its first report.
-    until(lambda: "gpu-lost" in machine.run("nodeguard report /var/lib/nodeguard/history.sqlite"), every=0.5)
+    until(lambda: "1 ongoing" in machine.run("nodeguard report /var/lib/nodeguard/history.sqlite"), every=0.5)
     reader.close("agent", "aggregator")
     machine.run("cp /var/lib/nodeguard/history.sqlite history-a.sqlite; cp history-a.sqlite history-b.sqlite")
     check = "nodeguard policy check next.yaml --current now.yaml --against history-a.sqlite"
