@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 # The pages of the checks. A site that has its own sets runbook_url_base.
 _PAGES = "https://github.com/nodeguard/nodeguard/blob/main/docs/reference/checks"
 
-_PLACEHOLDER = re.compile(r"\{([^}]*)\}")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_REFERENCES = frozenset({"", "peers", "inventory"})
 
 # Placeholders of every message, besides signals and the fields of events.
 _COMMON_PLACEHOLDERS = frozenset({"target", "component", "count", "action"})
@@ -123,6 +124,7 @@ def _require_known_command_values(check: Check, document: YamlDocument, path: Fi
             if reset in command:
                 remedy = f"write {reset} as a command of its own"
                 raise document.error((*path, "how", index), f"has {reset} within a command", remedy)
+        _require_paired_braces(command, document, (*path, "how", index))
         for placeholder in _PLACEHOLDER.findall(command):
             if placeholder not in allowed:
                 problem = f"names {{{placeholder}}}, which its targets do not have"
@@ -170,13 +172,28 @@ def _require_known_placeholders(
         if isinstance(leaf, EventOccurred)
         for field in signals[leaf.event].fields
     }
+    allowed = ", ".join(sorted(fields | _COMMON_PLACEHOLDERS))
     for name in ("message", "remedy"):
-        for placeholder in _PLACEHOLDER.findall(getattr(check, name)):
-            is_signal = placeholder.partition("~")[0] in signals
-            if not is_signal and placeholder not in fields | _COMMON_PLACEHOLDERS:
-                allowed = ", ".join(sorted(fields | _COMMON_PLACEHOLDERS))
+        text = getattr(check, name)
+        _require_paired_braces(text, document, (*path, name))
+        for placeholder in _PLACEHOLDER.findall(text):
+            if placeholder in fields | _COMMON_PLACEHOLDERS:
+                continue
+            signal_name, _, reference = placeholder.partition("~")
+            signal = signals.get(signal_name)
+            if signal is None or placeholder.endswith("~") or reference not in _REFERENCES:
                 problem = f"names {{{placeholder}}}, which is no signal and no field"
                 raise document.error((*path, name), problem, f"name a signal, or one of {allowed}")
+            if signal.kind == "event":
+                problem = f"names {{{placeholder}}}, an event, which has no value"
+                raise document.error((*path, name), problem, f"name one of {allowed}")
+
+
+def _require_paired_braces(text: str, document: YamlDocument, path: FieldPath) -> None:
+    """Refuse a text with a brace that is not part of a `{name}`."""
+    if rest := re.search(r"[{}]", _PLACEHOLDER.sub("", text)):
+        problem = f"has a {rest[0]} that is not part of a {{name}}"
+        raise document.error(path, problem, "write the name of a value between { and }, or remove the brace")
 
 
 def combine_check_files(files: Iterable[CheckFile]) -> tuple[tuple[Check, ...], dict[str, str]]:

@@ -31,6 +31,9 @@ _ATTRIBUTES = {field.encode_name: field.name for field in fields(ConditionSchema
 _OPERATORS: dict[Operator, str] = {operator: _ATTRIBUTES[operator] for operator in get_args(Operator)}
 _ORDER_OPERATORS = frozenset({"below", "at_most", "above", "at_least"})
 
+# No reading has more than 64 bits.
+_LARGEST_READING = 1 << 64
+
 
 class ConditionParser(Struct, frozen=True):
     """Parses the conditions of a file. Each method raises ConfigError.
@@ -130,6 +133,9 @@ class ConditionParser(Struct, frozen=True):
             raise self.document.error((*path, "increases_by"), problem, "compare it instead")
         if isinstance(schema.over, UnsetType):
             raise self.document.error((*path, "over"), "is missing", "write a window, such as `over: 1h`")
+        if schema.increases_by > _LARGEST_READING:
+            problem = f"{schema.increases_by:g} is larger than any reading"
+            raise self.document.error((*path, "increases_by"), problem, "write a number of at most 64 bits")
         return Increase(signal.name, schema.increases_by, schema.over, signal.bits)
 
     def _comparison(self, schema: ConditionSchema, signal: Signal, path: FieldPath) -> Compare:
@@ -154,14 +160,27 @@ class ConditionParser(Struct, frozen=True):
             raise self.document.error((*path, "by"), problem, "move the constant itself")
         values = tuple(operand) if isinstance(operand, list) else (operand,)
         for value in values:
-            if operator in _ORDER_OPERATORS and (isinstance(value, (bool, str))):
-                raise self.document.error((*path, operator), f"{value!r} has no order", "write a number")
+            self._require_possible_value(signal, operator, value, path)
             if signal.unit == "ratio" and isinstance(value, (int, float)) and value > 1:
                 problem = f"{value:g} is above 1, and {signal.name} is a ratio"
                 remedy = f"write {value / 100:g} for {value:g} %"
                 raise self.document.error((*path, operator), problem, remedy)
         value_or_values = values if operator == "in" else values[0]
         return Compare(signal.name, operator, value_or_values, evidence=is_evidence)
+
+    def _require_possible_value(
+        self, signal: Signal, operator: Operator, value: Value, path: FieldPath
+    ) -> None:
+        """Refuse a constant that no reading of the signal can be compared with, or equal to."""
+        if isinstance(value, (bool, str)):
+            if operator in _ORDER_OPERATORS:
+                raise self.document.error((*path, operator), f"{value!r} has no order", "write a number")
+            if signal.kind != "state":
+                problem = f"{value!r} is no number, and {signal.name} is a {signal.kind}"
+                raise self.document.error((*path, operator), problem, "write a number")
+        elif abs(value) > _LARGEST_READING:
+            problem = f"{value:g} is larger than any reading"
+            raise self.document.error((*path, operator), problem, "write a number of at most 64 bits")
 
     def _reference(self, schema: ReferenceSchema, signal: Signal, path: FieldPath) -> Reference:
         present = [name for name in schema.__struct_fields__ if getattr(schema, name) is not UNSET]

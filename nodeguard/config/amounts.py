@@ -19,6 +19,9 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 # Seconds. A longer duration is probably in a wrong unit.
 MAX_DURATION = 365 * 86_400.0
 
+# Seconds. Events and counters of a window belong to one boot, and a node rarely runs longer without a reboot.
+MAX_WINDOW = 90 * 86_400.0
+
 
 class AmountError(ValueError):
     """An amount is out of range. problem and remedy: see ConfigError."""
@@ -49,9 +52,13 @@ def parse_duration(text: str) -> float:
 
 def _window(text: str) -> float:
     try:
-        return parse_plain_duration(text)
+        window = parse_plain_duration(text)
     except ValueError:
         raise AmountError(f"{text!r} is no duration", "write it like 30s, 5m, 24h or 7d") from None
+    if window > MAX_WINDOW:
+        longest = f"{MAX_WINDOW / 86_400:.0f}d"
+        raise AmountError(f"{text} is longer than a node runs without a reboot", f"write at most {longest}")
+    return window
 
 
 def _time(text: str) -> float:

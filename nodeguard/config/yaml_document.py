@@ -11,6 +11,7 @@ import copy
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from math import isinf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -215,8 +216,15 @@ class _Composer:
         if len(path) > DEPTH_LIMIT:
             raise self.error(event, path, f"is nested deeper than {DEPTH_LIMIT} levels", "flatten it")
         if kind == "Scalar":
-            return _scalar(event.value) if event.implicit[0] else event.value
+            return self.scalar(event, path) if event.implicit[0] else event.value
         return list(self.items(path)) if kind == "SequenceStart" else dict(self.entries(path))
+
+    def scalar(self, event: Any, path: FieldPath) -> Any:
+        value = _scalar(event.value)
+        # A comparison with it would be the same for every reading.
+        if isinstance(value, float) and isinf(value):
+            raise self.error(event, path, f"{event.value} is too large for a number", "write a smaller one")
+        return value
 
     def items(self, path: FieldPath) -> Iterator[Any]:
         index = 0

@@ -23,7 +23,7 @@ Duration = Annotated[float, _amount("duration", r"^[1-9][0-9]{0,6}[smhd]", "30s"
 # `0s` is allowed: some faults must be marked within half a second.
 GraceDuration = Annotated[float, _amount("duration", r"^(0s|[1-9][0-9]{0,6}[smhd])", "5s", "1m", "0s")]
 
-# Without a limit of its length.
+# At most 90 days.
 Window = Annotated[float, _amount("window", "", "30s", "5m", "24h", "7d")]
 
 # Seconds since the epoch, written as RFC 3339.

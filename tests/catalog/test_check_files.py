@@ -171,6 +171,55 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
         "9: message: names {a?b}, which is no signal and no field: name a signal, or one ",
     ),
     ({"remedy": '"{code}"'}, "10: remedy: names {code}, which is no signal and no field: name a signal, or "),
+    ({"when": "{signal: a.level, at_least: 1e400}"}, "8: at_least: 1e400 is too large for a number: write "),
+    ({"when": "{signal: a.level, at_least: 1e30}"}, "8: at_least: 1e+30 is larger than any reading: write "),
+    (
+        {"when": "{signal: a.errors, increases_by: 1e30, over: 1h}"},
+        "8: increases_by: 1e+30 is larger than any reading: write a number of at most 64 bits",
+    ),
+    ({"when": "{signal: a.level, is: .nan}"}, "8: is: '.nan' is no number, and a.level is a gauge: write a "),
+    (
+        {"when": "{signal: a.errors, in: [1, high]}"},
+        "8: in: 'high' is no number, and a.errors is a counter: ",
+    ),
+    (
+        {"when": "{signal: a.level, is: true}"},
+        "8: is: True is no number, and a.level is a gauge: write a num",
+    ),
+    (
+        {"when": "{signal: a.level, below: 1, for: 9999d}"},
+        "8: for: 9999d is longer than a node runs without a reboot: write at most 90d",
+    ),
+    (
+        {"when": "{event: a.happened, over: 91d}"},
+        "8: over: 91d is longer than a node runs without a reboot: write at most 90d",
+    ),
+    (
+        {"message": '"it is {a.level"'},
+        "9: message: has a { that is not part of a {name}: write the name of a ",
+    ),
+    (
+        {"message": '"it is a.level}"'},
+        "9: message: has a } that is not part of a {name}: write the name of a ",
+    ),
+    ({"message": '"it is {{a.level}}"'}, "9: message: has a { that is not part of a {name}: write the name"),
+    ({"remedy": '"Look { at {a.level}"'}, "10: remedy: has a { that is not part of a {name}: write the name"),
+    (
+        {"how": '["nvidia-smi -i {gpu"]'},
+        "13: how[0]: has a { that is not part of a {name}: write the name of a value between",
+    ),
+    (
+        {"message": '"{a.level~peer}"'},
+        "9: message: names {a.level~peer}, which is no signal and no field: name a signal, or one of action, ",
+    ),
+    (
+        {"message": '"{a.level~}"'},
+        "9: message: names {a.level~}, which is no signal and no field: name a signal, or one of action, ",
+    ),
+    (
+        {"message": '"{a.happened}"'},
+        "9: message: names {a.happened}, an event, which has no value: name one of action, component, count, ",
+    ),
     ({"message": '"{}"'}, "9: message: names {}, which is no signal and no field: name a signal, or one of "),
     (
         {"how": '["nvidia-smi -i {gpu} -e 1", "sudo {reset}"]'},

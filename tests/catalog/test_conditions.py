@@ -284,10 +284,10 @@ COMPARED = (
         lambda text, of, by: {"signal": "a.level", text: of, "by": by}, ORDERED, REFERENCES, st.floats(0.1, 9)
     )
     | st.builds(
-        lambda name, text, value: {"signal": name, text: value},
-        st.sampled_from(["a.level", "a.state"]),
+        lambda name_and_value, text: {"signal": name_and_value[0], text: name_and_value[1]},
+        st.tuples(st.just("a.level"), NUMBERS | REFERENCES)
+        | st.tuples(st.just("a.state"), SCALARS | REFERENCES),
         st.sampled_from(["is", "is_not"]),
-        SCALARS | REFERENCES,
     )
     | st.builds(lambda some: {"signal": "a.state", "in": some}, st.lists(SCALARS, min_size=1, max_size=3))
 )

@@ -103,6 +103,8 @@ def test_an_error_says_file_line_field_problem_and_remedy(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "field", "problem"),
     [
+        ("a: 1\nb: 1e400\n", 2, "b", "1e400 is too large for a number"),
+        ("a: [-1e400]\n", 1, "a[0]", "-1e400 is too large for a number"),
         ("a: &x 1\n", 1, "a", "has an anchor, alias or tag"),
         ("a: 1\nb: *x\n", 2, "b", "has an anchor, alias or tag"),
         ("a:\n- !!python/object:os.system x\n", 2, "a[0]", "has an anchor, alias or tag"),
