@@ -122,7 +122,7 @@ def add_site_checks(
         files += of_folder
     checks, disabled = combine_check_files(files)
     require_classes_of_checks(files, checks)
-    require_signals_of_targets(files, catalogue.checks)
+    require_signals_of_targets(files, catalogue.checks, signals)
     added = [fault_class for file in files for fault_class in file.fault_classes]
     return replace(
         catalogue,

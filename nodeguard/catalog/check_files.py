@@ -6,8 +6,7 @@ A site's folder may be empty: Kubernetes mounts a missing optional ConfigMap as 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, UnsetType
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema
 from nodeguard.catalog.conditions import ConditionParser
 from nodeguard.catalog.fault_classes import require_matching_checks, require_unique_classes
+from nodeguard.catalog.signal_targets import PLACEHOLDER, SignalTargets
 from nodeguard.config.amounts import decode_amounts
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.file_version import require_version
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 # The pages of the checks. A site that has its own sets runbook_url_base.
 _PAGES = "https://github.com/nodeguard/nodeguard/blob/main/docs/reference/checks"
 
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _REFERENCES = frozenset({"", "peers", "inventory"})
 
 # Placeholders of every message, besides signals and the fields of events.
@@ -125,7 +124,7 @@ def _require_known_command_values(check: Check, document: YamlDocument, path: Fi
                 remedy = f"write {reset} as a command of its own"
                 raise document.error((*path, "how", index), f"has {reset} within a command", remedy)
         _require_paired_braces(command, document, (*path, "how", index))
-        for placeholder in _PLACEHOLDER.findall(command):
+        for placeholder in PLACEHOLDER.findall(command):
             if placeholder not in allowed:
                 problem = f"names {{{placeholder}}}, which its targets do not have"
                 remedy = f"use one of {', '.join(sorted(allowed))}" if allowed else "name no value"
@@ -176,7 +175,7 @@ def _require_known_placeholders(
     for name in ("message", "remedy"):
         text = getattr(check, name)
         _require_paired_braces(text, document, (*path, name))
-        for placeholder in _PLACEHOLDER.findall(text):
+        for placeholder in PLACEHOLDER.findall(text):
             if placeholder in fields | _COMMON_PLACEHOLDERS:
                 continue
             signal_name, _, reference = placeholder.partition("~")
@@ -191,7 +190,7 @@ def _require_known_placeholders(
 
 def _require_paired_braces(text: str, document: YamlDocument, path: FieldPath) -> None:
     """Refuse a text with a brace that is not part of a `{name}`."""
-    if rest := re.search(r"[{}]", _PLACEHOLDER.sub("", text)):
+    if rest := re.search(r"[{}]", PLACEHOLDER.sub("", text)):
         problem = f"has a {rest[0]} that is not part of a {{name}}"
         raise document.error(path, problem, "write the name of a value between { and }, or remove the brace")
 
@@ -231,31 +230,19 @@ def require_classes_of_checks(files: Iterable[CheckFile], checks: Iterable[Check
             require_matching_checks(file.document, ("fault_classes",), file.fault_classes, names)
 
 
-def require_signals_of_targets(files: Iterable[CheckFile], builtin: Iterable[Check]) -> None:
-    """Raise ConfigError where a check of a file compares a signal that none of its targets has.
+def require_signals_of_targets(
+    files: Iterable[CheckFile], builtin: Iterable[Check], signals: Collection[str]
+) -> None:
+    """Raise ConfigError where a check of a file can never fire on its targets, or shows a value of others.
 
-    Signals of one component, such as `port`, are read of the targets of the built-in checks that read any of
-    them. Events are left out: the derivation may move one from the target of its source to another.
+    signals: the names of all.
     """
-    targets: dict[str, set[str]] = defaultdict(set)
-    for check in builtin:
-        for leaf in check.leaves():
-            name = leaf.event if isinstance(leaf, EventOccurred) else leaf.signal
-            targets[name.partition(".")[0]].update(check.targets)
+    targets = SignalTargets(builtin)
     for file in files:
-        for check in file.checks if file.document is not None else ():
-            for leaf in check.leaves():
-                if isinstance(leaf, EventOccurred):
-                    continue
-                kinds = targets[leaf.signal.partition(".")[0]]
-                if kinds and kinds.isdisjoint(check.targets):
-                    raise _other_target(file, check, leaf.signal, kinds)
-
-
-def _other_target(file: CheckFile, check: Check, signal: str, kinds: Iterable[str]) -> ConfigError:
-    problem = f"{signal} is never read of {' or '.join(check.targets)}, so that '{check.id}' never fires"
-    remedy = f"use another signal, or write {' or '.join(sorted(kinds))}"
-    return ConfigError(file.file, file.lines[check.id], "target", problem, remedy)
+        for index, check in enumerate(file.checks if file.document is not None else ()):
+            if file.document is not None and (found := targets.problem(check, signals)):
+                field, problem, remedy = found
+                raise file.document.error(("checks", index, field), problem, remedy)
 
 
 def _unknown_check(file: CheckFile, line: int, field: str, name: str) -> ConfigError:

@@ -30,7 +30,7 @@ from nodeguard.model.catalogue import Catalogue, LogPattern
 from nodeguard.model.check import Check
 from nodeguard.model.signal import Signal
 from nodeguard.pipeline.signal_registry import all_signals
-from tests.catalog.test_check_files import one
+from tests.catalog.test_check_files import one as check_text
 from tests.catalog.test_conditions import SIGNALS
 from tests.paths import ROOT
 
@@ -64,6 +64,11 @@ def folder(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     shutil.copytree(small, copy)
     monkeypatch.setattr("nodeguard.catalog.catalogue.builtin_folder", lambda: copy)
     return copy
+
+
+def one(name: str, target: str = "node", **fields: str) -> str:
+    """A check in YAML, by default of the node, of which signals with an unknown first word are read."""
+    return check_text(name, target=target, **fields)
 
 
 def ids(catalogue: Catalogue) -> list[str]:
@@ -274,13 +279,14 @@ def test_a_check_with_a_signal_that_its_target_never_has_is_refused(tmp_path: Pa
     catalogue = load_builtin(all_signals)
     registry = all_signals(catalogue.patterns)
     when = "{all: [{signal: gpu.temperature, above: 90}, {signal: port.link_downed, above: 5}]}"
-    folder = site(tmp_path, "s.yaml", one("a", when=when, message="hot"))
+    folder = site(tmp_path, "s.yaml", one("a", "gpu", when=when, message="hot"))
     with pytest.raises(ConfigError) as caught:
         add_site_checks(catalogue, [folder], registry)
     assert str(caught.value) == (
-        f"{tmp_path}/s.yaml:3: target: port.link_downed is never read of gpu, so that 'a' never fires: "
-        "use another signal, or write node or port"
+        f"{tmp_path}/s.yaml:5: target: port.link_downed is never read of gpu, so that 'a' never fires: "
+        "use another signal, or write nvswitch or port"
     )
+    when = when.replace("all:", "any:")
     site(tmp_path, "s.yaml", one("a", when=when, message="hot", target="[gpu, port]"))
     assert "a" in ids(add_site_checks(catalogue, [folder], registry))
 
