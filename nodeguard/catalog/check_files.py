@@ -153,12 +153,11 @@ def _require_clear(check: Check, document: YamlDocument, path: FieldPath) -> Non
         remedy = (
             "name what clears it, such as reset or reboot, or give the event an end with `over` or `until`"
         )
-        raise document.error((*path, "cleared_by"), problem, remedy)
+        raise document.entry_error(path, "cleared_by", problem, remedy)
     if check.cleared_by and not events:
         problem = "does not go with a check without an event"
-        raise document.error(
-            (*path, "cleared_by"), problem, "remove it: the check ends when its condition does"
-        )
+        remedy = "remove it: the check ends when its condition does"
+        raise document.entry_error(path, "cleared_by", problem, remedy)
 
 
 def _require_known_placeholders(

@@ -139,6 +139,10 @@ class ConditionParser(Struct, frozen=True):
         return Increase(signal.name, schema.increases_by, schema.over, signal.bits)
 
     def _comparison(self, schema: ConditionSchema, signal: Signal, path: FieldPath) -> Compare:
+        if schema.over is not UNSET:
+            raise self.document.entry_error(
+                path, "over", "goes with `increases_by`", "add it, or remove `over`"
+            )
         self._allow_only(schema, path, "signal", "by", "evidence", *_OPERATORS.values())
         present = [operator for operator, name in _OPERATORS.items() if getattr(schema, name) is not UNSET]
         if len(present) != 1:

@@ -61,6 +61,11 @@ class YamlDocument:
         """Return an error at a field."""
         return ConfigError(self.file, self.line(path), field_name(path), problem, remedy, path)
 
+    def entry_error(self, entry: FieldPath, field: str, problem: str, remedy: str) -> ConfigError:
+        """Return an error at a field that another field of its entry, or of a part of it, makes invalid."""
+        path = (*entry, field)
+        return ConfigError(self.file, self.line(path), field_name(path), problem, remedy, entry)
+
     def without(self, path: FieldPath) -> YamlDocument:
         """Return the document without a field that it has."""
         *parents, key = path
@@ -98,8 +103,9 @@ def collect_errors(document: YamlDocument, read: Callable[[YamlDocument], object
         try:
             read(document)
         except ConfigError as error:
-            # A field that was removed is missing now, and the entry around it may be invalid without it.
-            if not error.path or error.path not in removed | {field[:-1] for field in removed}:
+            # A field that was removed is missing now, and the entries around it may be invalid without it.
+            is_around = (field[: len(error.path)] == error.path for field in removed)
+            if not error.path or not any(is_around):
                 errors.append(error)
             path = error.path
             while path not in document.lines:

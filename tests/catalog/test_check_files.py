@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.catalog.check_files import CheckFile, combine_check_files, read_check_file
+from nodeguard.catalog.check_files import CheckFile, check_file_errors, combine_check_files, read_check_file
 from nodeguard.config.errors import ConfigError
 from nodeguard.model.check import Compare, EventOccurred
 from nodeguard.model.finding import Action, Health
@@ -245,6 +245,14 @@ def test_a_wrong_check_is_refused_where_it_is_wrong(
     fields: dict[str, str | None], message: str, tmp_path: Path
 ) -> None:
     assert refused(tmp_path, one(**fields)).startswith(f"a.yaml:{message}")
+
+
+@pytest.mark.parametrize("fields", [fields for fields, _ in WRONG], ids=[message for _, message in WRONG])
+def test_a_wrong_check_has_one_error(fields: dict[str, str | None], tmp_path: Path) -> None:
+    """The field that is left out to find the other errors causes none itself."""
+    path = tmp_path / "a.yaml"
+    path.write_text("family: fam\nchecks:\n" + one(**fields))
+    assert len(check_file_errors(path, SIGNALS)) == 1
 
 
 def test_the_second_check_of_a_file_is_refused_on_its_own_line(tmp_path: Path) -> None:

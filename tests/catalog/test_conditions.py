@@ -192,7 +192,7 @@ LEVEL = {"signal": "a.level"}
             "does not go with signal",
             "remove below",
         ),
-        ({**LEVEL, "below": 1, "over": "1h"}, "when.over", "does not go with signal", "remove over"),
+        ({**LEVEL, "below": 1, "over": "1h"}, "when", "goes with `increases_by`", "add it, or remove `over`"),
         ({**LEVEL, "below": 1, "times": 2}, "when.times", "does not go with signal", "remove times"),
         ({"event": "a.happened", "is": 1}, "when.is", "does not go with event", "remove is"),
         ({"any": [{**LEVEL, "below": 1}], "over": "1h"}, "when.over", "does not go with any", "remove over"),

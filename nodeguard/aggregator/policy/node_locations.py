@@ -88,7 +88,7 @@ def _rows(located: YamlDocument, spec: NodeLocationsSpec) -> Iterator[_Row]:
             raise located.error(position, "has no nodes", "add `node: gpu-r12-*`, or `file: racks.csv`")
         elif not topologies:
             remedy = f"add one or more of {', '.join(TOPOLOGIES)}"
-            raise located.error((*position, "node"), "has no location", remedy)
+            raise located.entry_error(position, "node", "has no location", remedy)
         else:
             yield _Row(located, position, row)
 

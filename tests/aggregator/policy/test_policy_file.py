@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nodeguard.aggregator.policy.policy_file import read_policy
+from nodeguard.aggregator.policy.policy_file import policy_errors, read_policy
 from nodeguard.aggregator.policy.schema import PolicySpec, json_schema
 from nodeguard.config.amounts import format_duration, format_share, parse_duration, parse_share
 from nodeguard.config.errors import ConfigError
@@ -291,6 +291,14 @@ INVALID = {
 def test_an_invalid_file_is_refused_with_line_field_and_remedy(tmp_path: Path, text: str) -> None:
     line = 2 if text.startswith(("defaultMode: observe\nmode", "# nothing", "silences:\n")) else 1
     assert refused(tmp_path, text) == f"policy.yaml:{line}: {INVALID[text]}"
+
+
+@pytest.mark.parametrize("text", INVALID)
+def test_an_invalid_file_has_one_error(tmp_path: Path, text: str) -> None:
+    """The field that is left out to find the other errors causes none itself."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+    assert len(policy_errors(path, FAULT_CLASSES)) == 1
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
