@@ -89,8 +89,8 @@ def _effects(policy: Policy, checks: Mapping[str, Health], count: int | None) ->
     if policy.locations:
         yield Field("locations", _places(policy.locations))
     stale = policy.stale
-    # Not a budget: no node is too few to count here.
-    stale_share = format_share(stale.freeze) + (f" ({int(stale.freeze * count)})" if count else "")
+    # One stale agent freezes no fleet: see fleet.state.liveness.
+    stale_share = format_share(stale.freeze) + (f" ({max(1, int(stale.freeze * count))})" if count else "")
     yield Field(
         "frozen",
         f"while more than {stale_share} of the agents have not reported for {format_duration(stale.after)}",

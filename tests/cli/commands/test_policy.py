@@ -74,6 +74,13 @@ def test_every_part_is_summed_up_also_as_nodes(tmp_path: Path, capsys: pytest.Ca
         assert part in words
 
 
+def test_one_stale_agent_of_a_small_fleet_is_too_few_to_freeze_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, text = printed(tmp_path, capsys, "{}", "--nodes", "3")
+    assert "frozen while more than 10% (1) of the agents have not reported" in " ".join(text.split())
+
+
 def test_many_checks_are_counted_and_a_check_on_hold_sets_no_mark(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
