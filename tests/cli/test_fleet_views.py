@@ -20,6 +20,7 @@ from nodeguard.model.finding import Health
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import Mode, Policy, Pool, TopologyLabels
+from nodeguard.wire.report import Inventory
 from tests.cli.fleet_output import LEADER, explained, look, page
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 from tests.policies import diagnosis_policy
@@ -121,6 +122,15 @@ def test_a_healthy_fleet() -> None:
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h,
                   planned just now; nodeguard 0.1.0
     """)
+
+
+def test_versions_are_shown_where_nodes_differ() -> None:
+    fleet = Fleet(3)
+    for number, driver in enumerate(("570.1", "570.1", "580.2")):
+        fleet.report(number, inventory=Inventory(driver, "6.8"))
+    fleet.after(1.0)
+    text = look(status_view(fleet_status(fleet.planner, LEADER, fleet.now)))
+    assert "  topologies  driver 2 versions\n" in text
 
 
 def test_a_fleet_without_reports() -> None:

@@ -193,8 +193,10 @@ def _facts(status: FleetStatus) -> Iterator[Field]:
         yield Field("writing", f"{count_noun(status.being_written.marks, 'mark')} of {nodes}")
     if status.would_mark.marks and not status.policy.observe_only:
         yield Field("dry run", f"{dry_run_text(status.dry_run)}; the checks are not enforced", is_urgent=True)
-    if status.topologies:
-        yield Field(TOPOLOGIES, "; ".join(map(topology_text, status.topologies)))
+    # A version that all nodes have explains nothing: nodeguard get domains lists it.
+    topologies = [topology for topology in status.topologies if topology.keys or topology.domains > 1]
+    if topologies:
+        yield Field(TOPOLOGIES, "; ".join(map(topology_text, topologies)))
     if status.domains:
         names = ", ".join(domain.domain for domain in status.degraded_domains)
         rest = sum(status.domains.values()) - len(status.degraded_domains)
