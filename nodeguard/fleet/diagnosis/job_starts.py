@@ -1,7 +1,7 @@
 """Bad starts of jobs: many nodes of one job lose a link for a short time while it starts. Pure.
 
 Such votes are the job's, and count for no domain: a gang on adjacent nodes would look like their switch.
-docs/concepts/failure-domains.md has the rule. Times are seconds of a clock that never jumps.
+docs/concepts/how-the-diagnosis-works.md has the rule. Times are seconds of a clock that never jumps.
 """
 
 from __future__ import annotations
