@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scripts.reference import chart_values, checks, listings, schemas
+from scripts.reference import chart_values, checks, http_fields, listings, schemas
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/decisions/index.md": listings.decisions,
     "docs/reference/chart-values.md": chart_values.chart_values,
     "docs/reference/check.schema.json": schemas.check_schema,
     "docs/reference/cli.md": listings.cli,
+    "docs/reference/http-api-fields.md": http_fields.http_fields,
     "docs/reference/log-events.md": listings.log_events,
     "docs/reference/metrics.md": listings.metrics,
     "docs/reference/nodeincident.md": schemas.incidents,

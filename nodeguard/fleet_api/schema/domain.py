@@ -79,6 +79,7 @@ class DomainSummary(Struct, frozen=True):
 
     domain: str
     members: int
+    """Number of its nodes."""
     voters: int
     state: IncidentState | None = None
     fault_classes: tuple[str, ...] = ()
@@ -93,6 +94,7 @@ class SuppressedCheckView(Struct, frozen=True):
     since: str
     age: float
     nodes: int
+    """Number of nodes on which it fires."""
     reason: str
 
 
@@ -111,10 +113,13 @@ class DomainView(Struct, frozen=True):
     since: str
     age: float
     began: str
+    """When the first node voted."""
     began_age: float
     times_degraded: int
+    """How often it was degraded recently."""
     evidence: str
     clears_when: str
+    """The condition of its end."""
     incident: str
     """Name of its incident."""
     marked: int
@@ -129,6 +134,7 @@ class DomainView(Struct, frozen=True):
     """Counts of new votes, within the window of each class before `at`."""
     votes: tuple[VoteView, ...]
     votes_omitted: int
+    """Number of further votes."""
     siblings: int
     """Number of domains beside it."""
     siblings_members: int
@@ -138,6 +144,7 @@ class DomainView(Struct, frozen=True):
     parent: DomainSummary | None
     children: tuple[DomainSummary, ...]
     children_omitted: int
+    """Number of further children."""
     suppressed_checks: tuple[SuppressedCheckView, ...]
     """Checks that are suppressed on this domain."""
     jobs: tuple[str, ...] = ()

@@ -33,6 +33,7 @@ class IncidentView(Struct, frozen=True):
     version: Literal[1]
     at: str
     name: str
+    """Name of the incident."""
     node: str
     domain: str
     resource: str
@@ -56,6 +57,7 @@ class IncidentView(Struct, frozen=True):
     """When its state changed last."""
     last_transition_age: float
     resolved_at: str
+    """When it ended; empty before."""
     occurrences: int
     """Number of times it opened."""
     message: str

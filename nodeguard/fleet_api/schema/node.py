@@ -22,7 +22,7 @@ from nodeguard.model.incident import IncidentState
 
 
 class ReleaseWaitView(Struct, frozen=True):
-    """The condition for the release of a mark: see release.ReleaseWait.
+    """The condition for the release of a mark.
 
     on: the kind of condition. until, seconds_left: end of a soak period.
     """
@@ -72,6 +72,7 @@ class FindingView(Struct, frozen=True):
     age: float
     message: str
     note: str
+    """A limit of the finding, in words; empty for none."""
     evidence: tuple[str, ...]
     state: IncidentState | None
     """Of the mark that it requests; `Open` where the mark of its domain covers it, null for no request."""
@@ -146,6 +147,7 @@ class ActionView(Struct, frozen=True):
     message: str
     """The answer of the agent, or why there is none; empty before."""
     created_at: str
+    """When it was requested."""
     age: float
     changed_at: str
     """When the state changed last."""
@@ -159,25 +161,31 @@ class NodeView(Struct, frozen=True):
     at: str
     node: str
     uid: str
+    """Identity of the Node in the cluster."""
     health: str
     """Current health; `unknown` without a current report or without any evaluated check."""
     reported: str
     """Health of the latest report; empty for none."""
     data_status: DataStatus
     health_known: bool
+    """Whether a check could be evaluated."""
     last_report: str
     """Empty before the first report."""
     last_report_age: float | None
     stale: bool
     """Whether the node has no current report."""
     boot_id: str
+    """The present boot."""
     agent_version: str
+    """Version of nodeguard there."""
     catalogue_version: str
+    """Version of its checks."""
     driver: str
     platform: str
     gpus: int
     pool: str
     domains: tuple[str, ...]
+    """Paths of its failure domains."""
     cordoned_by_user: bool
     """Whether an operator cordoned it."""
     cordoned: bool
@@ -218,6 +226,7 @@ class NodeView(Struct, frozen=True):
     actions: tuple[ActionView, ...] = ()
     """The latest requests to its agent, of a day and those that still run."""
     actions_omitted: int = 0
+    """Number of further actions."""
 
 
 class NodeSummary(Struct, frozen=True):
@@ -227,16 +236,19 @@ class NodeSummary(Struct, frozen=True):
     health: str
     """As of NodeView."""
     stale: bool
+    """Whether the node has no current report."""
     marks: tuple[str, ...] = ()
     """Of the node and its devices."""
     withheld: int = 0
     """Number of such requested marks, as are `would_mark` and `pending`."""
     would_mark: int = 0
+    """Number of marks that checks in observe mode request."""
     hold: str = ""
     """The reason; empty for none."""
     maintenance: str = ""
     """The reason; empty for none."""
     pending: int = 0
+    """Number of marks in their grace period."""
     findings: int = 0
     """Number of active findings."""
     worst: str = ""

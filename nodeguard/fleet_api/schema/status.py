@@ -37,12 +37,14 @@ class ReplicaView(Struct, frozen=True):
     age: float
     plan_age: float | None
     nodeguard_version: str
+    """Version of nodeguard."""
 
 
 class ObstacleView(Struct, frozen=True):
-    """What keeps the replica that answers from writing marks. kind: see nodeguard.fleet_api.service_state.
-
-    effect: what is not written. since, age: of its begin.
+    """What keeps the replica that answers from writing marks. kind: `not-read`, `api-unreachable`,
+    `api-refuses`, `writes-refused`, `standby`, `no-leader` or `few-reports`, which keep it from writing
+    anything, or `few-agents`, which keeps it from marking most nodes. effect: what is not written. since,
+    age: of its begin.
     """
 
     kind: str
@@ -84,9 +86,9 @@ class AgentCounts(Struct, frozen=True):
 
 
 class NodeCounts(Struct, frozen=True):
-    """Nodes by health. unknown: no current report, or no evaluated check. partially_read: nodes with unread
-    signals. on_hold, maintenance: set by operators. cordoned_by_user: not by nodeguard. owned: by the name of
-    the webhook that owns them.
+    """Nodes by health: ok, warning, suspect, fatal. unknown: no current report, or no evaluated check.
+    partially_read: nodes with unread signals. on_hold, maintenance: set by operators. cordoned_by_user: not
+    by nodeguard. owned: by the name of the webhook that owns them.
     """
 
     ok: int
@@ -139,6 +141,8 @@ class CapacityView(Struct, frozen=True):
     """
 
     nodes: dict[WorkState, int] = {}
+    """Number of nodes by work state, each counted once. `faulty`: in service, and the mark of their fault
+    is not in effect; `cordoned`: by others."""
     reasons: tuple[ReasonCount, ...] = ()
     other_reasons: ReasonCount = ReasonCount("", 0)
 
@@ -183,6 +187,7 @@ class BudgetView(Struct, frozen=True):
     """
 
     name: str
+    """What it limits, such as `fleet` or `check/gpu-lost`."""
     used: float
     limit: float
     suspect: float = 0.0
@@ -215,8 +220,10 @@ class IncidentSummary(Struct, frozen=True):
     """
 
     name: str
+    """Name of the incident."""
     node: str
     resource: str
+    """The failed target; `job/NAME` for the start of a job."""
     hardware: Hardware | None
     cause: str
     health: Health
@@ -224,7 +231,9 @@ class IncidentSummary(Struct, frozen=True):
     since: str
     age: float
     scope: str
+    """What is, or would be, kept from work."""
     summary: str
+    """The problem, or why the mark is withheld."""
     acknowledged: str
     similar: int = 0
     domain: str = ""
@@ -285,6 +294,7 @@ class RepeatOffenderView(Struct, frozen=True):
     expected: float
     check: str
     latest: str
+    """When it failed last."""
     latest_age: float
     since: str
     age: float
@@ -294,6 +304,7 @@ class OmittedIncidents(Struct, frozen=True):
     """Incidents above the limits. nodes: number of their nodes; worst_nodes: those with most incidents."""
 
     incidents: int = 0
+    """Number of incidents."""
     nodes: int = 0
     worst_nodes: tuple[str, ...] = ()
 
@@ -374,11 +385,13 @@ class FleetStatus(Struct, frozen=True):
     incidents: dict[IncidentState, int]
     worst: tuple[IncidentSummary, ...]
     topologies: tuple[TopologyView, ...] = ()
+    """Ways in which nodes share hardware or software."""
     domains: dict[IncidentState, int] = {}
     degraded_domains: tuple[DomainSummary, ...] = ()
     suppressed_checks: tuple[SuppressedCheckView, ...] = ()
     repeat_offenders: tuple[RepeatOffenderView, ...] = ()
     repeat_offenders_omitted: int = 0
+    """Number of other repeat offenders."""
     pending: MarkCount = MarkCount(0, 0)
     pending_seconds_left: float = 0.0
     dry_run: DryRunView = DryRunView()
