@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import isfinite
 from typing import Any
 
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from nodeguard.model.signal import Scalar, Signal, SignalKind
 from nodeguard.sources import max_rates
+from nodeguard.sources.pcie import LANES
 from nodeguard.sources.readings import ALL_ONES
 
 
@@ -64,6 +65,9 @@ def _counted(value: Any) -> int:
     return int(value)
 
 
+# Bytes. No GPU with NVML has less memory.
+_SMALLEST_MEMORY = 128 << 20
+
 # All ones in 32 or 64 bits: NVML_VALUE_NOT_AVAILABLE (nvml.h), or a read from a device that does not answer.
 _NOT_AVAILABLE = frozenset({(1 << 32) - 1, (1 << 64) - 1})
 
@@ -106,18 +110,53 @@ def _uuid(value: Any) -> str:
     return str(uuid.UUID(bytes=bytes(value)))
 
 
-def bit(mask: int) -> ValueType:
-    """Return the type of a value that is true if a bit of the mask is set."""
-    return ValueType("state", lambda value: bool(_count(value) & mask))
+def _one_of(values: Collection[int]) -> Callable[[Any], int]:
+    """Return the conversion of a number that has no other values."""
+
+    def convert(value: Any) -> int:
+        if _whole(value) not in values:
+            raise ValueError(value)
+        return int(value)
+
+    return convert
+
+
+def _memory_size(value: Any) -> int:
+    if _counted(value) < _SMALLEST_MEMORY:
+        raise ValueError(value)
+    return int(value)
+
+
+def _reasons(value: Any) -> int:
+    """Return the mask of the reasons for low clocks, of which nvml.h has nine.
+
+    A GPU is never idle and slowed for each other reason at once: such a mask is all ones.
+    """
+    if _counted(value) >> 16 or value & 0xFF == 0xFF:
+        raise ValueError(value)
+    return int(value)
+
+
+def reason(mask: int) -> ValueType:
+    """Return the type of a value that is true if a bit of the mask is set in the reasons for low clocks."""
+    return ValueType("state", lambda value: bool(_reasons(value) & mask))
 
 
 TEXT = ValueType("state", _text)
 UUID = ValueType("state", _uuid)
 NUMBER = ValueType("state", _whole)
-BOOLEAN = ValueType("state", lambda value: _whole(value) != 0)
+BOOLEAN = ValueType("state", lambda value: bool(_one_of((0, 1))(value)))
+# Of enumerations that NVIDIA extends: nvml.h has fewer than ten values of each.
+ENUMERATION = ValueType("state", _one_of(range(32)))
+RETURN_CODE = ValueType("state", _one_of({*range(60), 999}))
+CLOCK_REASONS = ValueType("state", _reasons)
+# Of PCI Express 1 to 7; NVML has none above 6 yet.
+PCIE_GENERATION = ValueType("state", _one_of(range(1, 9)))
+CURRENT_PCIE_GENERATION = ValueType("gauge", _one_of(range(1, 9)))
+PCIE_LANES = ValueType("state", _one_of(LANES))
 LENGTH = ValueType("state", _length)
 GAUGE = ValueType("gauge", _count)
-BYTES = ValueType("state", _count, "bytes")
+MEMORY_SIZE = ValueType("state", _memory_size, "bytes")
 CELSIUS = ValueType("gauge", _scaled(1), "celsius")
 CELSIUS_LIMIT = ValueType("state", _scaled(1), "celsius")
 MILLIWATTS = ValueType("gauge", _scaled(1e-3), "watts")

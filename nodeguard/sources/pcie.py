@@ -13,6 +13,9 @@ from nodeguard.sources.readings import (
     read_text,
 )
 
+# Widths of links. Source: PCI Express Base Specification.
+LANES = frozenset({1, 2, 4, 8, 12, 16, 32})
+
 
 def read_pcie_link(draft: ObservationDraft, path: str) -> None:
     """Read link speed, link width and whether the function answers (Linux drivers/pci/pci-sysfs.c).
@@ -47,7 +50,7 @@ def parse_lanes(text: str) -> int | None:
     width = parse_count(text)
     if width in {0, 255}:
         return None
-    if width not in {1, 2, 4, 8, 12, 16, 32}:
+    if width not in LANES:
         raise ValueError(text)
     return width
 

@@ -230,3 +230,45 @@ def test_more_remapped_rows_than_a_gpu_has_are_unread() -> None:
     assert read_rows(GPU, {"nvmlDeviceGetRemappedRows": [0, 60000, 0, 0]})[1] == {
         "gpu.row_remap.uncorrected": "nvmlDeviceGetRemappedRows reads '[0, 60000, 0, 0]'"
     }
+
+
+@pytest.mark.parametrize(
+    ("call", "values"),
+    [
+        ("nvmlDeviceGetCurrPcieLinkGeneration", (0, -1, 63, 255, 65535)),
+        ("nvmlDeviceGetMaxPcieLinkGeneration", (0, -1, 63, 255, 65535)),
+        ("nvmlDeviceGetCurrPcieLinkWidth", (0, -1, 3, 63, 255, 65535)),
+        ("nvmlDeviceGetMaxPcieLinkWidth", (0, -1, 63, 255, 65535)),
+        ("nvmlDeviceGetCurrentClocksEventReasons", (-1, 255, 65535, 1 << 31)),
+        ("nvmlDeviceGetPersistenceMode", (-1, 2, 63, 255)),
+        ("nvmlDeviceGetUnrepairableMemoryFlag_v1", (-1, 2, 63, 255)),
+    ],
+)
+def test_a_value_that_hardware_does_not_have_is_unread(call: str, values: tuple[int, ...]) -> None:
+    for number in values:
+        signals, unread = read_rows(GPU, {call: number})
+        assert signals == {}
+        assert unread
+        assert all(f"{call} reads" in reason or f"{call}[0] reads" in reason for reason in unread.values())
+
+
+def test_a_size_of_zero_is_no_size_of_a_memory() -> None:
+    for size in (0, 65535, (1 << 20) - 1, (1 << 63) - 1):
+        assert read_rows(GPU, {"nvmlDeviceGetMemoryInfo": {"total": size}})[0] == {}
+    smallest = 128 << 20
+    assert read_rows(GPU, {"nvmlDeviceGetMemoryInfo": {"total": smallest}})[0] == {
+        "gpu.memory.total": smallest
+    }
+
+
+def test_an_implausible_state_of_the_fabric_is_unread() -> None:
+    for number in (-1, 63, 255, 65535):
+        fabric = {"state": number, "status": number, "healthSummary": number}
+        unread = read_rows(GPU, {"nvmlDeviceGetGpuFabricInfoV": fabric})[1]
+        assert {f"gpu.fabric.{name}" for name in ("state", "status", "health_summary")} <= unread.keys()
+
+
+@pytest.mark.parametrize("action", [-1, 63, 255, 65535])
+def test_an_implausible_recovery_action_is_unread(action: int) -> None:
+    field = {"valueType": 1, "value": action, "nvmlReturn": 0}
+    assert "gpu.recovery_action" in read_rows(GPU, {"nvmlDeviceGetFieldValues(230,0)": field})[1]
