@@ -12,7 +12,14 @@ from nodeguard.model.signal import Signal, signals_by_name
 from nodeguard.sources import max_rates
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.rdma_counters import EFA, MLX5, PMA, read_counters
-from nodeguard.sources.readings import ObservationDraft, parse_count, parse_counter, parse_line, parse_number
+from nodeguard.sources.readings import (
+    ObservationDraft,
+    parse_count,
+    parse_counter,
+    parse_line,
+    parse_model,
+    parse_number,
+)
 from nodeguard.sources.source import source
 from nodeguard.sources.transceiver import LIMIT, TEMPERATURE, read_transceiver
 
@@ -129,8 +136,8 @@ class InfinibandSource:
         vendor = adapter.read_text(f"{path}/device/vendor")
         # Its driver has both files for every device. A rule of udev may have renamed `mlx5_0` to `ibp3s0`.
         has_board = vendor == "0x15b3" or device.startswith("mlx5")
-        model = adapter.read("port.device_type", f"{path}/hca_type", parse_line, required=has_board)
-        adapter.read("port.board", f"{path}/board_id", parse_line, required=has_board)
+        model = adapter.read("port.device_type", f"{path}/hca_type", parse_model, required=has_board)
+        adapter.read("port.board", f"{path}/board_id", parse_model, required=has_board)
         adapter.read("port.firmware", f"{path}/fw_ver", _firmware)
         address = targets.function_address(function)
         if address:

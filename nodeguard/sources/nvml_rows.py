@@ -65,6 +65,9 @@ def _counted(value: Any) -> int:
     return int(value)
 
 
+# Degrees Celsius. GPUs and their memory turn themselves off below 120.
+_HOTTEST = 200.0
+
 # Bytes. No GPU with NVML has less memory.
 _SMALLEST_MEMORY = 128 << 20
 
@@ -82,6 +85,17 @@ def _scaled(by: float) -> Callable[[Any], float]:
         if not isfinite(scaled):
             raise ValueError(value)
         return scaled
+
+    return convert
+
+
+def _degrees(lowest: float) -> Callable[[Any], float]:
+    """Return the conversion of degrees Celsius from `lowest` to the highest that a board can have."""
+
+    def convert(value: Any) -> float:
+        if not lowest <= (degrees := _scaled(1)(value)) <= _HOTTEST:
+            raise ValueError(value)
+        return degrees
 
     return convert
 
@@ -157,8 +171,9 @@ PCIE_LANES = ValueType("state", _one_of(LANES))
 LENGTH = ValueType("state", _length)
 GAUGE = ValueType("gauge", _count)
 MEMORY_SIZE = ValueType("state", _memory_size, "bytes")
-CELSIUS = ValueType("gauge", _scaled(1), "celsius")
-CELSIUS_LIMIT = ValueType("state", _scaled(1), "celsius")
+CELSIUS = ValueType("gauge", _degrees(-_HOTTEST), "celsius")
+CELSIUS_DISTANCE = ValueType("state", _degrees(-_HOTTEST), "celsius")
+CELSIUS_LIMIT = ValueType("state", _degrees(1.0), "celsius")
 MILLIWATTS = ValueType("gauge", _scaled(1e-3), "watts")
 PERCENT = ValueType("gauge", _scaled(1e-2), "ratio")
 NANOSECONDS = ValueType("counter", _scaled(1e-9), "seconds", max_rates.SECONDS)

@@ -11,6 +11,7 @@ from nodeguard.sources import max_rates
 from nodeguard.sources.nvml_rows import (
     BOOLEAN,
     CELSIUS,
+    CELSIUS_DISTANCE,
     CELSIUS_LIMIT,
     CLOCK_REASONS,
     CURRENT_PCIE_GENERATION,
@@ -190,7 +191,7 @@ GPU = make_rows(
     ),
     (
         "gpu.temperature.slowdown_distance",
-        CELSIUS_LIMIT,
+        CELSIUS_DISTANCE,
         "fields(194)",
         "distance to the limit at which clocks slow down",
     ),

@@ -24,6 +24,9 @@ _LARGEST = (1 << 64) - 1
 # failed conversions return them. A counter that is really there moves on by its next increase.
 ALL_ONES = frozenset((1 << bits) - 1 for bits in (16, 31, 32, 63, 64))
 
+# Words of firmware and drivers in the place of a model that they do not know.
+_NO_MODEL = frozenset({"unknown", "n/a", "none", "not available", "not specified", "to be filled by o.e.m."})
+
 Result = TypeVar("Result")
 Value = TypeVar("Value", bound=Scalar)
 
@@ -116,6 +119,13 @@ def parse_line(text: str) -> str | None:
     if not text.isprintable() or len(text) > 256:
         raise ValueError(text)
     return text or None
+
+
+def parse_model(text: str) -> str | None:
+    """Return the model of a device; None if it is empty. Raises ValueError, also for a word for none."""
+    if text.strip("[]").lower() in _NO_MODEL:
+        raise ValueError(text)
+    return parse_line(text)
 
 
 class ObservationDraft:

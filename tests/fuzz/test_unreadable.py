@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.unreadable import ERRNOS, NVML_ERRORS, Damage, Place, Trial, healthy
+from tests.fuzz.unreadable import ERRNOS, NVML_ERRORS, SENTINELS, WORDS, Damage, Place, Trial, healthy
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +44,17 @@ def test_one_unreadable_path_or_call_adds_no_finding(data: st.DataObject) -> Non
     directory = data.draw(st.sampled_from(healthy()))
     shapes = trial(directory).damages_by_shape
     damage = data.draw(st.sampled_from(shapes[data.draw(st.sampled_from(sorted(shapes)))]))
+    assert judge(directory, damage) == [], str(damage)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_a_value_that_means_none_adds_no_finding(data: st.DataObject) -> None:
+    """Of NVML, sysfs and procfs; `is_a_sign` names those that report a fault."""
+    directory = data.draw(st.sampled_from(WITH_GPUS))
+    shapes = trial(directory).damages_by_shape
+    sentinels = sorted(key for key in shapes if key[1] in SENTINELS or key[1] in WORDS)
+    damage = data.draw(st.sampled_from(shapes[data.draw(st.sampled_from(sentinels))]))
     assert judge(directory, damage) == [], str(damage)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from nodeguard.model.observation import Reading
 from nodeguard.pipeline.pipeline import Pipeline, PipelineState
 from nodeguard.pipeline.reader import read_source
 from nodeguard.sources.machines.replay import ReplayMachine
+from nodeguard.sources.nvml_table import GPU, NVLINK
 from nodeguard.sources.registry import all_sources
 from nodeguard.worker.replay import replay_nvml
 from nodeguard.worker.result import LaneResult
@@ -40,7 +41,37 @@ NVML_ERRORS = (
     "NVML_ERROR_INSUFFICIENT_RESOURCES",
     "NVML_ERROR_MEMORY",
 )
-ALL_ONES = {"ones-64": (1 << 64) - 1, "ones-32": (1 << 32) - 1}
+# Values by which drivers, NVML and sysfs mean that there is none.
+SENTINELS = {
+    "ones-64": (1 << 64) - 1,
+    "ones-63": (1 << 63) - 1,
+    "ones-32": (1 << 32) - 1,
+    "ones-31": (1 << 31) - 1,
+    "ones-16": (1 << 16) - 1,
+    "ones-8": (1 << 8) - 1,
+    "ones-6": (1 << 6) - 1,
+    "zero": 0,
+    "minus-one": -1,
+}
+WORDS = {"unknown": "Unknown", "not-applicable": "N/A", "blank": ""}
+
+# Sentinels that report a fault: a device with all bits of its lanes set does not answer, a link of state 0 is
+# inactive, and a GPU of a rack without a clique is in no domain.
+_FAULTS = {
+    ("read", "current_link_width", "ones-6"),
+    ("nvml", "nvmlDeviceGetNvLinkState", "zero"),
+    ("nvml", "nvmlDeviceGetGpuFabricInfoV", "zero"),
+}
+
+# Sentinels that a counter can have: it rose to them.
+_COUNTS = frozenset({"ones-6", "ones-8", "ones-16"})
+_COUNTER_FILES = re.compile(r"/(hw_)?counters/|/aer_dev_|/edac/|/proc/")
+_COUNTER_CALLS = frozenset(
+    template.partition("{")[0].rstrip(")")
+    for row in (*GPU, *NVLINK)
+    if row.signal.kind == "counter" or "retired_pages" in row.signal.name
+    for template, _ in row.calls
+)
 
 # Seconds of the looks of a trial: the damage lasts longer than any check waits, goes, and comes back.
 DAMAGED = (0.0, 10.0, 70.0, 190.0, 640.0)
@@ -56,33 +87,39 @@ class Place:
     """Something that a source asks of a machine.
 
     how: read, names, link, call, statvfs or nvml; `tree` for all files, directories and links below a path.
+    item: of a result with several values.
     """
 
     how: str
     path: str
     device: int = -1
+    item: int | str | None = None
 
     @property
     def shape(self) -> str:
         """The same for places that differ only in a number: the eight GPUs, the ports of an adapter."""
-        return f"{self.how} {re.sub(r'[0-9a-f]*[0-9][0-9a-f]*', 'N', self.path)}"
+        item = "" if self.item is None else f" [{self.item}]"
+        return f"{self.how} {re.sub(r'[0-9a-f]*[0-9][0-9a-f]*', 'N', self.path)}{item}"
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One place, and how it fails: an errno, an NVML error, `empty`, `cut`, or one of ALL_ONES."""
+    """One place, and how it fails: an errno, an NVML error, `empty`, `cut`, a sentinel or a word."""
 
     place: Place
     failure: str
 
     def __str__(self) -> str:
         device = f" of GPU {self.place.device}" if self.place.how == "nvml" else ""
-        return f"{self.place.how} {self.place.path}{device}: {self.failure}"
+        item = "" if self.place.item is None else f" [{self.place.item}]"
+        return f"{self.place.how} {self.place.path}{item}{device}: {self.failure}"
 
     def hits(self, place: Place) -> bool:
         """Whether it is at this place."""
         is_below = self.place.how == "tree" and place.how in {"read", "names", "link"}
-        return self.place == place or (is_below and f"{place.path}/".startswith(f"{self.place.path}/"))
+        return replace(self.place, item=None) == place or (
+            is_below and f"{place.path}/".startswith(f"{self.place.path}/")
+        )
 
     @property
     def is_a_sign(self) -> bool:
@@ -92,8 +129,11 @@ class Damage:
         which it has lost hold of.
         """
         how, path = self.place.how, self.place.path
-        return (how == "statvfs" and self.failure == "EIO") or (
-            path == _HANDLE and self.failure == "NVML_ERROR_UNKNOWN"
+        name = path.rpartition("/")[2].partition("(")[0]
+        return (
+            (how, name, self.failure) in _FAULTS
+            or (how == "statvfs" and self.failure == "EIO")
+            or (path == _HANDLE and self.failure == "NVML_ERROR_UNKNOWN")
         )
 
 
@@ -174,35 +214,59 @@ class DamagedMachine(ReplayMachine):
 def _damaged_text(text: str, failure: str) -> str:
     if failure == "empty":
         return ""
-    return text[: len(text) // 2] if failure == "cut" else f"{ALL_ONES[failure]}\n"
+    if failure in WORDS:
+        return f"{WORDS[failure]}\n"
+    return text[: len(text) // 2] if failure == "cut" else f"{SENTINELS[failure]}\n"
 
 
 def _damaged_nvml(document: Mapping[str, Any], damage: Damage) -> dict[str, Any]:
     place = damage.place
     result: Any = {"error": damage.failure}
-    if damage.failure in ALL_ONES:
-        result = ALL_ONES[damage.failure]
+    scope = document["system"] if place.device < 0 else document["devices"][place.device]
+    if damage.failure in SENTINELS:
+        result = SENTINELS[damage.failure]
         if place.path.startswith("nvmlDeviceGetFieldValues"):
             result = {"valueType": 0, "value": result, "nvmlReturn": 0}
+        elif place.item is not None:
+            whole = scope[place.path]
+            result = {**whole, place.item: result} if isinstance(whole, dict) else [*whole]
+            result[place.item] = SENTINELS[damage.failure]
     if place.device < 0:
-        return {**document, "system": {**document["system"], place.path: result}}
+        return {**document, "system": {**scope, place.path: result}}
     devices = list(document["devices"])
-    calls = devices[place.device]
-    devices[place.device] = result if place.path == _HANDLE else {**calls, place.path: result}
+    devices[place.device] = result if place.path == _HANDLE else {**scope, place.path: result}
     return {**document, "devices": devices}
 
 
-def _failures(place: Place, answer: Any) -> Iterator[str]:
-    """How a place with this answer can fail."""
+def _items(place: Place, answer: Any) -> Iterator[Place]:
+    """The numbers of an answer of NVML, each as a place."""
+    if type(answer) is int or (isinstance(answer, dict) and "value" in answer):
+        yield place
+    elif isinstance(answer, dict | list):
+        pairs = answer.items() if isinstance(answer, dict) else enumerate(answer)
+        yield from (replace(place, item=item) for item, value in pairs if type(value) is int)
+
+
+def _is_counter(place: Place) -> bool:
+    if place.how != "nvml":
+        return _COUNTER_FILES.search(place.path) is not None
+    call = place.path.replace("nvmlDeviceGetFieldValues", "fields")
+    return any(call.startswith(counter) for counter in _COUNTER_CALLS)
+
+
+def _damages(place: Place, answer: Any) -> Iterator[Damage]:
+    """The damages of a place with this answer."""
+    sentinels = [name for name in SENTINELS if name not in _COUNTS or not _is_counter(place)]
     if place.how == "nvml":
-        yield from NVML_ERRORS
-        value = answer.get("value") if isinstance(answer, dict) else answer
-        yield from ALL_ONES if type(value) is int else ()
+        yield from (Damage(place, failure) for failure in NVML_ERRORS)
+        for item in _items(place, answer):
+            yield from (Damage(item, failure) for failure in sentinels)
         return
-    yield from ERRNOS
+    failures = [*ERRNOS]
     if place.how == "read" and isinstance(answer, str):
-        yield from ("empty", "cut")
-        yield from ALL_ONES if answer.strip().isdecimal() else ()
+        failures += ["empty", "cut", *WORDS]
+        failures += sentinels if answer.strip().removeprefix("-").isdecimal() else ()
+    yield from (Damage(place, failure) for failure in failures)
 
 
 class Trial:
@@ -228,11 +292,7 @@ class Trial:
                 answers |= machine.asked
                 for place in machine.asked:
                     self._sources.setdefault(place, set()).add(source.name)
-        every = (
-            Damage(place, failure)
-            for place, answer in answers.items()
-            for failure in _failures(place, answer)
-        )
+        every = (damage for place, answer in answers.items() for damage in _damages(place, answer))
         self.damages = tuple(damage for damage in every if not damage.is_a_sign)
 
     @cached_property

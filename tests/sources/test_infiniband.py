@@ -255,6 +255,13 @@ def test_invalid_guid_identifies_no_component() -> None:
     assert "port.device_type" in port.unreadable
 
 
+@pytest.mark.parametrize("word", ["Unknown", "N/A", "[N/A]", "none"])
+def test_a_word_for_none_is_no_make(word: str) -> None:
+    files = device("mlx5_0", INFINIBAND, hca_type=word, board_id=word)
+    port = by_target(InfinibandSource(), _machine(files))["port/mlx5_0/1"]
+    assert {"port.device_type", "port.board"} <= port.unreadable.keys()
+
+
 @pytest.mark.parametrize("file", ["hca_type", "board_id", "ports/1/link_layer", "ports/1/state"])
 def test_missing_mandatory_attribute_is_unread(file: str) -> None:
     machine = _infiniband()

@@ -240,6 +240,8 @@ def test_more_remapped_rows_than_a_gpu_has_are_unread() -> None:
         ("nvmlDeviceGetCurrPcieLinkWidth", (0, -1, 3, 63, 255, 65535)),
         ("nvmlDeviceGetMaxPcieLinkWidth", (0, -1, 63, 255, 65535)),
         ("nvmlDeviceGetCurrentClocksEventReasons", (-1, 255, 65535, 1 << 31)),
+        ("nvmlDeviceGetTemperature(0)", (-32768, 255, 65535, (1 << 31) - 1)),
+        ("nvmlDeviceGetTemperatureThreshold(1)", (-1, 0, 255, 65535)),
         ("nvmlDeviceGetPersistenceMode", (-1, 2, 63, 255)),
         ("nvmlDeviceGetUnrepairableMemoryFlag_v1", (-1, 2, 63, 255)),
     ],
