@@ -60,6 +60,16 @@ def wait(made: Fleet, seconds: float) -> None:
         made.carry_out()
 
 
+def faulty(
+    seconds: float = 20.0, *, size: int = 80, policy: Policy = ENFORCED, numbers: Iterable[int] = range(LEAF)
+) -> Fleet:
+    """Return a fleet in which some nodes, else those of the first leaf, have had a link fault for seconds."""
+    made = fleet(size, policy)
+    fails(made, numbers)
+    wait(made, seconds)
+    return made
+
+
 def domains(made: Fleet, *states: IncidentState) -> list[Incident]:
     incidents = made.planner.tracker.incidents.get("", {}).values()
     return [incident for incident in incidents if not states or incident.state in states]

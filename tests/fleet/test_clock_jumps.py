@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import CheckLimit, GracePeriods, SoakPeriod
 from nodeguard.wire.report import ReportedEvidence
-from tests.fleet.leaves import ENFORCED, FIRST, LEAF, down, fails, fleet, wait
+from tests.fleet.leaves import ENFORCED, FIRST, LEAF, down, fails, faulty, fleet, wait
 from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
 from tests.policies import diagnosis_policy
 
@@ -111,9 +111,7 @@ def test_the_marks_of_an_aggregator_with_another_clock_count_in_the_budget(secon
 @pytest.mark.parametrize("seconds", JUMPS)
 def test_the_budget_of_new_domains_is_not_renewed(seconds: float) -> None:
     one_new = replace(ENFORCED.budget, degraded=1.0, first=1.0, domains=1)
-    made = fleet(96, replace(ENFORCED, budget=one_new))
-    fails(made)
-    wait(made, 120.0)
+    made = faulty(120.0, size=96, policy=replace(ENFORCED, budget=one_new))
     jump(made, seconds)
     fails(made, range(2 * LEAF, 3 * LEAF))
     wait(made, 120.0)
@@ -142,9 +140,7 @@ def test_a_domain_with_warnings_of_the_past_recovers(seconds: float) -> None:
 
 @pytest.mark.parametrize("seconds", JUMPS)
 def test_a_degraded_domain_explains_the_findings_of_its_nodes(seconds: float) -> None:
-    made = fleet()
-    fails(made)
-    wait(made, 120.0)
+    made = faulty(120.0)
     before = made.taints(0)
     assert before == ["nodeguard.dev/domain-degraded=fabric"]
     jump(made, seconds)

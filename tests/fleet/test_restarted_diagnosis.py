@@ -11,7 +11,7 @@ from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.node import Node
 from nodeguard.model.policy import Mode
 from nodeguard.wire.report import ReportedFinding
-from tests.fleet.leaves import FIRST, domains, down, fails, fleet, wait, well
+from tests.fleet.leaves import FIRST, domains, down, fails, faulty, fleet, wait, well
 from tests.fleet.scene import Fleet, finding
 from tests.fleet.test_restored_suppressions import POLICY, pass_time, restart
 
@@ -56,9 +56,9 @@ def test_old_faults_that_new_agents_report_are_no_false_alarm() -> None:
 
 @pytest.mark.parametrize("returns_healthy", [False, True])
 def test_a_domain_without_marks_stays_degraded_until_its_nodes_report(returns_healthy: bool) -> None:
-    made = fleet(80, replace(POLICY, mode=Mode.OBSERVE, diagnosis=replace(POLICY.diagnosis, enforce=())))
-    fails(made)
-    wait(made, 120.0)
+    made = faulty(
+        120.0, policy=replace(POLICY, mode=Mode.OBSERVE, diagnosis=replace(POLICY.diagnosis, enforce=()))
+    )
     assert (set(made.planner.diagnosis.degraded_domains), made.taints(0)) == ({FIRST}, [])
     silent = {f"uid-{number}" for number in range(8)}
     for uid in silent:
@@ -102,9 +102,7 @@ def test_a_restart_does_not_delay_the_recovery_of_a_domain_without_marks() -> No
 
 
 def test_a_restored_domain_explains_findings_that_seem_older_after_a_clock_jump() -> None:
-    made = fleet(80, POLICY)
-    fails(made)
-    wait(made, 60.0)
+    made = faulty(60.0, policy=POLICY)
     made.wall -= 3_600.0
     pass_time(made, 8_000.0, 100.0)
     assert made.taints(0) == [DOMAIN]
@@ -134,9 +132,7 @@ def test_nodes_without_a_mark_that_stopped_with_the_domain_keep_it_degraded() ->
 def test_a_recovered_domain_with_a_mark_that_cannot_be_removed_is_not_marked_again_after_a_restart(
     seconds: float,
 ) -> None:
-    made = fleet()
-    fails(made)
-    wait(made, 20.0)
+    made = faulty()
     well(made)
     wait(made, 1_700.0)
     until = 0.0

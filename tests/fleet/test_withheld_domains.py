@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import CheckLimit, GracePeriods, MarkWrites, Mode, ModeRule, Policy
-from tests.fleet.leaves import ENFORCED, LEAF, domains, down, fails, fleet, wait
+from tests.fleet.leaves import ENFORCED, LEAF, domains, down, fails, faulty, fleet, wait
 from tests.fleet.scene import WIDE, Fleet, finding
 from tests.policies import diagnosis_policy
 
@@ -82,9 +82,9 @@ def test_nodes_outside_of_a_withheld_domain_are_marked() -> None:
 
 
 def test_marks_from_before_the_domain_was_degraded_stay() -> None:
-    made = fleet(160, replace(DEFAULT, grace=GracePeriods(0.0, 0.0, 0.0)))
-    fails(made, [THIRD[0]])
-    wait(made, 10.0)
+    made = faulty(
+        10.0, size=160, policy=replace(DEFAULT, grace=GracePeriods(0.0, 0.0, 0.0)), numbers=[THIRD[0]]
+    )
     for leaf in LEAVES:
         fails(made, range(leaf * LEAF, leaf * LEAF + LEAF))
         wait(made, 120.0)

@@ -12,7 +12,7 @@ from nodeguard.fleet_api.status import fleet_status
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.wire.report import Inventory
-from tests.fleet.leaves import ENFORCED, FIRST, LEAF, fails, fleet, wait, well
+from tests.fleet.leaves import ENFORCED, FIRST, LEAF, fails, faulty, fleet, wait, well
 from tests.fleet.scene import Fleet, finding
 from tests.policies import diagnosis_policy
 
@@ -93,9 +93,7 @@ def test_a_domain_is_found_by_its_path_or_the_end_of_it() -> None:
 
 
 def test_a_degraded_domain_that_all_nodes_have_left() -> None:
-    made = fleet()
-    fails(made)
-    wait(made, 60.0)
+    made = faulty(60.0)
     for number in range(LEAF):
         made.change(number, labels={"pod": f"p{number % 2}", "rack": "r7"})
     wait(made, 60.0)
@@ -154,9 +152,7 @@ def test_the_status_counts_domains_and_lists_unmarked_ones_first() -> None:
 
 
 def test_a_topology_in_observe_mode_is_a_dry_run() -> None:
-    made = fleet(policy=replace(ENFORCED, diagnosis=diagnosis_policy()))
-    fails(made)
-    wait(made, 20.0)
+    made = faulty(policy=replace(ENFORCED, diagnosis=diagnosis_policy()))
     view = describe_domain(made.planner, FIRST, made.now)
     assert (view.state, view.marked) == (IncidentState.DRY_RUN, 0)
     assert fleet_status(made.planner, LEADER, made.now).domains == {IncidentState.DRY_RUN: 1}

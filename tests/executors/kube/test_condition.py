@@ -9,7 +9,7 @@ from nodeguard.model.finding import Action, Health
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION
 from nodeguard.model.node import MAX_CONDITION_MESSAGE, NodeCondition
 from nodeguard.model.policy import SoakPeriod
-from tests.fleet.leaves import FIRST, fails, fleet, wait
+from tests.fleet.leaves import FIRST, faulty
 from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
 
 LOST = finding(message="GPU 0000:3b:00 has fallen off the bus: Xid 79", action=Action.REBOOT_NODE)
@@ -199,9 +199,7 @@ def test_a_node_that_is_released_is_healthy() -> None:
 
 
 def test_a_node_of_a_degraded_domain_needs_no_repair() -> None:
-    made = fleet()
-    fails(made)
-    wait(made, 20.0)
+    made = faulty()
     assert condition(made, 1).reason == "DomainDegraded"
     assert condition(made, 1).message.startswith(f"{FIRST}: 8 of 8 nodes lost a link at once")
     assert condition(made, 1).message.endswith(

@@ -32,14 +32,16 @@ class Reports:
 
 
 class Scene:
-    """An executor with a receiver and a clock."""
+    """An executor with a receiver and a clock, which posts decisions under an epoch of the lease."""
 
-    def __init__(self, receiver: MarkReceiver) -> None:
+    def __init__(self, receiver: MarkReceiver, *decisions: NodeDecision, epoch: int = 1) -> None:
         self.wall = NOW
         self.reports = Reports()
         self.executor = WebhookExecutor(
             Destination("slurm", receiver.url, bytes), self.reports, wall=lambda: self.wall
         )
+        self.executor.begin(epoch)
+        self.executor.desired(decisions)
 
     async def accepted(self, count: int) -> None:
         """Wait until the receiver has accepted some requests, and the executor has the response."""

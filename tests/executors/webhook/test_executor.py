@@ -15,9 +15,7 @@ from tests.waiting import until_async
 
 
 async def test_all_marks_are_posted_first_and_then_each_change(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
-    scene.executor.begin(3)
-    scene.executor.desired([decision(0, Mark.QUARANTINE), decision(1)])
+    scene = Scene(receiver, decision(0, Mark.QUARANTINE), decision(1), epoch=3)
     async with scene.running():
         await scene.accepted(1)
         assert receiver.drained == {"node-0": {"quarantine"}}
@@ -33,8 +31,6 @@ async def test_all_marks_are_posted_first_and_then_each_change(receiver: MarkRec
 
 async def test_a_late_receiver_gets_the_latest_marks_of_each_node(receiver: MarkReceiver) -> None:
     scene = Scene(receiver)
-    scene.executor.begin(1)
-    scene.executor.desired([])
     async with scene.running():
         await scene.accepted(1)
         receiver.status = 503
@@ -52,8 +48,6 @@ async def test_a_late_receiver_gets_the_latest_marks_of_each_node(receiver: Mark
 
 async def test_a_refused_request_is_reported_and_sent_again_with_all_marks(receiver: MarkReceiver) -> None:
     scene = Scene(receiver)
-    scene.executor.begin(1)
-    scene.executor.desired([])
     async with scene.running():
         await scene.accepted(1)
         receiver.status = 422
@@ -66,14 +60,10 @@ async def test_a_refused_request_is_reported_and_sent_again_with_all_marks(recei
 
 
 async def test_after_a_kill_the_next_aggregator_releases_what_is_over(receiver: MarkReceiver) -> None:
-    killed = Scene(receiver)
-    killed.executor.begin(1)
-    killed.executor.desired([decision(0, Mark.QUARANTINE), decision(1, Mark.SUSPECT)])
+    killed = Scene(receiver, decision(0, Mark.QUARANTINE), decision(1, Mark.SUSPECT))
     async with killed.running():
         await until_async(lambda: len(receiver.drained) == 2)
-    following = Scene(receiver)
-    following.executor.begin(2)
-    following.executor.desired([decision(1, Mark.SUSPECT)])
+    following = Scene(receiver, decision(1, Mark.SUSPECT), epoch=2)
     async with following.running():
         await until_async(lambda: receiver.drained == {"node-1": {"suspect"}})
         killed.executor.desired([decision(0, Mark.QUARANTINE, since=NOW + 1)])
@@ -83,10 +73,8 @@ async def test_after_a_kill_the_next_aggregator_releases_what_is_over(receiver: 
 
 
 async def test_an_aggregator_that_no_longer_leads_posts_nothing(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
     receiver.status = 503
-    scene.executor.begin(1)
-    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    scene = Scene(receiver, decision(0, Mark.QUARANTINE))
     async with scene.running():
         await until_async(lambda: receiver.requests > 0)
         scene.executor.end()
@@ -97,9 +85,7 @@ async def test_an_aggregator_that_no_longer_leads_posts_nothing(receiver: MarkRe
 
 
 async def test_the_problem_of_a_receiver_is_that_of_the_aggregator_that_leads(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
-    scene.executor.begin(3)
-    scene.executor.desired([])
+    scene = Scene(receiver, epoch=3)
     receiver.status = 503
     async with scene.running():
         await until_async(lambda: scene.executor.delivery.failed["slurm"] > 0)
@@ -109,9 +95,7 @@ async def test_the_problem_of_a_receiver_is_that_of_the_aggregator_that_leads(re
 
 
 async def test_a_withdrawn_decision_is_not_posted_with_all_marks(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
-    scene.executor.begin(1)
-    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    scene = Scene(receiver, decision(0, Mark.QUARANTINE))
     scene.executor.withdraw(["uid-0"])
     async with scene.running():
         await asyncio.sleep(0.1)
@@ -125,8 +109,6 @@ async def test_a_request_in_transit_is_in_flight_also_after_another_one_replaced
     receiver: MarkReceiver,
 ) -> None:
     scene = Scene(receiver)
-    scene.executor.begin(1)
-    scene.executor.desired([])
     async with scene.running():
         await scene.accepted(1)
         receiver.fault = "hang"
@@ -141,10 +123,8 @@ async def test_a_request_in_transit_is_in_flight_also_after_another_one_replaced
 
 
 async def test_a_withdrawn_decision_in_a_list_that_waits_is_not_posted(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
     receiver.status = 503
-    scene.executor.begin(1)
-    scene.executor.desired([decision(0, Mark.QUARANTINE), decision(1, Mark.SUSPECT)])
+    scene = Scene(receiver, decision(0, Mark.QUARANTINE), decision(1, Mark.SUSPECT))
     async with scene.running():
         await until_async(lambda: receiver.requests > 0)
         scene.executor.withdraw(["uid-0"])
@@ -157,10 +137,8 @@ async def test_a_withdrawn_decision_in_a_list_that_waits_is_not_posted(receiver:
 
 
 async def test_of_too_many_changes_the_receiver_gets_all_marks_at_once(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
     receiver.status = 503
-    scene.executor.begin(1)
-    scene.executor.desired([])
+    scene = Scene(receiver)
     async with scene.running():
         await until_async(lambda: receiver.requests > 0)
         count = queue.MAX_PENDING + 100
@@ -171,9 +149,7 @@ async def test_of_too_many_changes_the_receiver_gets_all_marks_at_once(receiver:
 
 
 async def test_many_changes_at_once_are_one_request_with_all_marks(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
-    scene.executor.begin(1)
-    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    scene = Scene(receiver, decision(0, Mark.QUARANTINE))
     async with scene.running():
         await scene.accepted(1)
         scene.executor.desired(decision(number, Mark.SUSPECT) for number in range(1, 500))
@@ -186,9 +162,7 @@ async def test_many_changes_at_once_are_one_request_with_all_marks(receiver: Mar
 
 
 async def test_all_marks_are_posted_again_after_the_clock_steps_back(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
-    scene.executor.begin(1)
-    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    scene = Scene(receiver, decision(0, Mark.QUARANTINE))
     async with scene.running():
         await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
         receiver.drained.clear()
@@ -200,9 +174,7 @@ async def test_all_marks_are_posted_again_after_the_clock_steps_back(receiver: M
 
 
 async def test_a_change_replaces_a_request_with_all_marks_that_waits(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
-    scene.executor.begin(3)
-    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    scene = Scene(receiver, decision(0, Mark.QUARANTINE), epoch=3)
     receiver.status = 503
     async with scene.running():
         await until_async(lambda: scene.executor.delivery.failed["slurm"] > 1)
@@ -216,10 +188,8 @@ async def test_a_change_replaces_a_request_with_all_marks_that_waits(receiver: M
 
 async def test_an_outage_is_as_old_as_its_first_failed_request(receiver: MarkReceiver) -> None:
     """Each list of all marks replaces the one before it: their age never reaches that of the alert."""
-    scene = Scene(receiver)
+    scene = Scene(receiver, decision(0, Mark.QUARANTINE), epoch=3)
     delivery = scene.executor.delivery
-    scene.executor.begin(3)
-    scene.executor.desired([decision(0, Mark.QUARANTINE)])
     receiver.status = 503
 
     async def is_replaced() -> None:

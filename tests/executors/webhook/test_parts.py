@@ -16,14 +16,11 @@ from tests.waiting import until_async
 async def test_a_list_that_is_too_large_for_the_receiver_is_sent_in_parts(receiver: MarkReceiver) -> None:
     receiver.limit = 3000
     nodes = {f"node-{number}": {"suspect"} for number in range(40)}
-    former, scene = Scene(receiver), Scene(receiver)
-    former.executor.begin(1)
-    former.executor.desired([decision(40, Mark.QUARANTINE)])
+    former = Scene(receiver, decision(40, Mark.QUARANTINE))
     async with former.running():
         await until_async(lambda: bool(receiver.drained))
     receiver.lose = 2
-    scene.executor.begin(2)
-    scene.executor.desired(decision(number, Mark.SUSPECT) for number in range(40))
+    scene = Scene(receiver, *(decision(number, Mark.SUSPECT) for number in range(40)), epoch=2)
     async with scene.running():
         await until_async(lambda: receiver.drained == nodes)
         scene.executor.desired([decision(0, Mark.QUARANTINE)])
@@ -37,9 +34,7 @@ async def test_a_list_that_is_too_large_for_the_receiver_is_sent_in_parts(receiv
 
 async def test_a_node_that_is_too_large_for_the_receiver_is_refused(receiver: MarkReceiver) -> None:
     receiver.limit = 200
-    scene = Scene(receiver)
-    scene.executor.begin(1)
-    scene.executor.desired(decision(number, Mark.SUSPECT) for number in range(2))
+    scene = Scene(receiver, *(decision(number, Mark.SUSPECT) for number in range(2)))
     async with scene.running():
         await until_async(lambda: len(scene.reports.failures) == 2)
     assert {(node, error.is_refused) for node, error in scene.reports.failures} == {
@@ -81,11 +76,9 @@ def test_the_documented_receiver_releases_nodes_by_complete_lists_only(
 
 
 async def test_an_accepted_part_with_an_older_record_is_not_reported(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
     older = [decision(number, Mark.QUARANTINE) for number in range(4)]
     receiver.limit = 800  # less than the list
-    scene.executor.begin(1)
-    scene.executor.desired(older)
+    scene = Scene(receiver, *older)
     async with scene.running():
         await until_async(lambda: len(scene.reports.shown) == 4)
         # The list is due again: its parts wait behind the change of one of their nodes.
@@ -107,9 +100,7 @@ async def test_an_accepted_part_with_an_older_record_is_not_reported(receiver: M
 
 
 async def test_a_release_before_the_first_list_is_reported(receiver: MarkReceiver) -> None:
-    scene = Scene(receiver)
-    scene.executor.begin(2)
-    scene.executor.desired([decision(0), decision(1, Mark.SUSPECT)])
+    scene = Scene(receiver, decision(0), decision(1, Mark.SUSPECT), epoch=2)
     async with scene.running():
         await until_async(lambda: len(scene.reports.shown) == 2)
         assert scene.reports.shown["uid-0"] == MarkRecord()

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.model.mark import STATE_ANNOTATION, DegradedMark, MarkRecord
 from nodeguard.model.node import Node
-from tests.fleet.leaves import FIRST, LEAF, fails, fleet, wait, well
+from tests.fleet.leaves import FIRST, LEAF, fails, faulty, fleet, wait, well
 from tests.fleet.scene import Fleet
 from tests.fleet.test_restored_suppressions import POLICY, pass_time
 
@@ -23,9 +23,7 @@ def claim(made: Fleet, number: int, *marks: DegradedMark) -> None:
 
 def marked_without_incident() -> Fleet:
     """Return a fleet in which an aggregator was killed after the marks of a leaf, before its incident."""
-    made = fleet(80, POLICY)
-    fails(made)
-    wait(made, 60.0)
+    made = faulty(60.0, policy=POLICY)
     assert made.marked() == list(range(LEAF))
     return made
 
@@ -98,9 +96,7 @@ def test_claims_use_no_budget_of_new_domains() -> None:
 
 
 def test_a_claim_does_not_mark_a_domain_that_a_budget_withholds() -> None:
-    made = fleet(80, replace(POLICY, budget=replace(POLICY.budget, domains=0)))
-    fails(made)
-    wait(made, 60.0)
+    made = faulty(60.0, policy=replace(POLICY, budget=replace(POLICY.budget, domains=0)))
     assert DOMAIN not in made.taints(1)
     claim(made, 0, DegradedMark(FIRST, ("link",), made.wall - 7_200.0))
     wait(made, 60.0)

@@ -12,15 +12,13 @@ from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION, NodeMarks
 from nodeguard.model.policy import GracePeriods, MarkWrites, TopologyLabels
 from nodeguard.wire.report import Inventory, ReportedEvidence
-from tests.fleet.leaves import ENFORCED, FIRST, LEAF, PORT, domains, down, fails, fleet, wait, well
+from tests.fleet.leaves import ENFORCED, FIRST, LEAF, PORT, domains, down, fails, faulty, fleet, wait, well
 from tests.fleet.scene import finding, in_order
 from tests.policies import diagnosis_policy
 
 
 def test_a_degraded_domain_has_one_incident_and_a_mark_on_every_member() -> None:
-    made = fleet()
-    fails(made, range(7))
-    wait(made, 20.0)
+    made = faulty(numbers=range(7))
     assert made.marked() == list(range(LEAF))
     assert {tuple(made.taints(number)) for number in range(LEAF)} == {
         ("nodeguard.dev/domain-degraded=fabric",)
@@ -43,9 +41,7 @@ def test_a_degraded_domain_has_one_incident_and_a_mark_on_every_member() -> None
 
 
 def test_a_domain_mark_is_released_after_recovery() -> None:
-    made = fleet()
-    fails(made)
-    wait(made, 20.0)
+    made = faulty()
     well(made)
     wait(made, 1_700.0)
     assert made.marked() == list(range(LEAF))
@@ -55,9 +51,7 @@ def test_a_domain_mark_is_released_after_recovery() -> None:
 
 
 def test_a_domain_mark_supersedes_node_marks_that_return_for_nodes_still_unhealthy() -> None:
-    made = fleet(policy=replace(ENFORCED, grace=GracePeriods(0.0, 0.0, 0.0)))
-    fails(made, [0])
-    wait(made, 10.0)
+    made = faulty(10.0, policy=replace(ENFORCED, grace=GracePeriods(0.0, 0.0, 0.0)), numbers=[0])
     assert made.taints(0) == ["nodeguard.dev/quarantine=infiniband"]
     fails(made, range(1, LEAF))
     made.after(5.0)
@@ -82,9 +76,7 @@ def test_a_domain_mark_supersedes_node_marks_that_return_for_nodes_still_unhealt
 
 
 def test_a_domain_mark_that_the_plan_removes_supersedes_no_mark_of_its_node() -> None:
-    made = fleet(policy=replace(ENFORCED, grace=GracePeriods(0.0, 0.0, 0.0)))
-    fails(made, [0])
-    wait(made, 10.0)
+    made = faulty(10.0, policy=replace(ENFORCED, grace=GracePeriods(0.0, 0.0, 0.0)), numbers=[0])
     state = made.planner.state
     before = state.marks_in_effect("uid-0").node
     fails(made, range(1, LEAF))
@@ -135,9 +127,7 @@ def test_another_fault_of_a_node_stays_marked_in_a_degraded_domain() -> None:
 
 
 def test_a_topology_that_is_not_enforced_marks_nothing() -> None:
-    made = fleet(policy=replace(ENFORCED, diagnosis=diagnosis_policy()))
-    fails(made)
-    wait(made, 20.0)
+    made = faulty(policy=replace(ENFORCED, diagnosis=diagnosis_policy()))
     assert made.marked() == []
     [incident] = domains(made)
     assert incident.state == IncidentState.DRY_RUN
@@ -177,9 +167,7 @@ def test_degraded_domains_have_their_own_budget() -> None:
 
 
 def test_a_domain_with_most_of_the_fleet_is_not_marked() -> None:
-    made = fleet(24)
-    fails(made)
-    wait(made, 20.0)
+    made = faulty(size=24)
     assert made.marked() == []
     [incident] = domains(made)
     assert incident.detail.startswith(
@@ -199,9 +187,7 @@ def test_a_node_on_hold_is_not_marked_and_a_later_member_is() -> None:
 
 
 def test_a_mark_on_a_held_node_waits_for_the_hold_also_after_the_recovery() -> None:
-    made = fleet()
-    fails(made)
-    wait(made, 20.0)
+    made = faulty()
     made.change(0, annotations={**made.nodes["uid-0"].annotations, HOLD_ANNOTATION: "mine"})
     for is_degraded in (True, False):
         [mark] = made.planner.releases.active_marks("uid-0")
@@ -212,9 +198,7 @@ def test_a_mark_on_a_held_node_waits_for_the_hold_also_after_the_recovery() -> N
 
 
 def test_a_new_aggregator_keeps_a_domain_mark() -> None:
-    made = fleet()
-    fails(made)
-    wait(made, 20.0)
+    made = faulty()
     before = {uid: node.annotations for uid, node in made.nodes.items()}
     made.restart()
     wait(made, 60.0)
@@ -256,9 +240,7 @@ def test_a_suppressed_check_releases_marks_that_no_other_source_confirms() -> No
 
 
 def test_an_operator_clears_a_degraded_domain() -> None:
-    made = fleet()
-    fails(made)
-    wait(made, 20.0)
+    made = faulty()
     well(made)
     [incident] = domains(made)
     made.planner.clear(incident, made.now)
@@ -267,9 +249,7 @@ def test_an_operator_clears_a_degraded_domain() -> None:
 
 
 def test_a_cleared_domain_explains_no_node() -> None:
-    made = fleet()
-    fails(made)
-    wait(made, 20.0)
+    made = faulty()
     [incident] = domains(made)
     explained = "uid-0", "port-down", made.now.wall, made.now
     assert made.planner.parent_incident(*explained) == incident
@@ -278,9 +258,7 @@ def test_a_cleared_domain_explains_no_node() -> None:
 
 
 def test_an_earlier_fault_stays_marked_when_its_leaf_is_degraded() -> None:
-    made = fleet()
-    fails(made, [0])
-    wait(made, 660.0)
+    made = faulty(660.0, numbers=[0])
     for number in range(1, LEAF):
         made.report(number, down())
     made.report(0, down(age=660.0))
@@ -360,9 +338,7 @@ def test_a_change_of_policy_keeps_degraded_domains_and_suppressed_checks() -> No
 
 
 def test_a_node_votes_again_after_a_short_cordon() -> None:
-    made = fleet()
-    fails(made)
-    wait(made, 20.0)
+    made = faulty()
     for number in range(LEAF):
         made.change(number, unschedulable=True)
     wait(made, 30.0)
@@ -373,9 +349,7 @@ def test_a_node_votes_again_after_a_short_cordon() -> None:
 
 
 def test_a_domain_that_grows_stays_within_its_budget() -> None:
-    made = fleet(160)
-    fails(made)
-    wait(made, 20.0)
+    made = faulty(size=160)
     for number in range(LEAF, 160):
         made.change(number, labels={"pod": "p0", "rack": "r0"})
     wait(made, 30.0)
@@ -383,9 +357,7 @@ def test_a_domain_that_grows_stays_within_its_budget() -> None:
 
 
 def test_a_renamed_domain_stays_degraded() -> None:
-    made = fleet()
-    fails(made)
-    wait(made, 20.0)
+    made = faulty()
     for number in range(LEAF):
         made.change(number, labels={"pod": "p0", "rack": "renamed"})
     wait(made, 60.0)
@@ -412,9 +384,9 @@ def test_events_report_changed_reasons_and_no_changed_numbers_while_agents_becom
 
 def test_a_domain_mark_without_a_taint_replaces_no_cordon() -> None:
     writes = MarkWrites(taint=False, cordon=True)
-    made = fleet(policy=replace(ENFORCED, grace=GracePeriods(0.0, 0.0, 0.0), marks=writes))
-    fails(made, [0])
-    wait(made, 10.0)
+    made = faulty(
+        10.0, policy=replace(ENFORCED, grace=GracePeriods(0.0, 0.0, 0.0), marks=writes), numbers=[0]
+    )
     assert made.nodes["uid-0"].unschedulable
     fails(made, range(1, LEAF))
     wait(made, 60.0)

@@ -17,7 +17,7 @@ from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.simulate.agent_reports import age_report
 from nodeguard.wire.report import ReportedEvidence, ReportedFinding
-from tests.fleet.leaves import FIRST, LEAF, domains, down, fails, fleet, wait, well
+from tests.fleet.leaves import FIRST, LEAF, domains, down, fails, faulty, fleet, wait, well
 from tests.fleet.scene import WIDE, Fleet, finding
 from tests.fleet.test_restored_suppressions import POLICY, pass_time, restart
 from tests.policies import diagnosis_policy
@@ -94,9 +94,7 @@ def test_new_votes_degrade_a_domain_after_its_recovery_and_a_restart() -> None:
 
 
 def test_a_domain_that_recovers_does_so_at_the_same_time_after_a_restart() -> None:
-    made = fleet(80, POLICY)
-    fails(made)
-    wait(made, 60.0)
+    made = faulty(60.0, policy=POLICY)
     well(made)
     pass_time(made, RECOVERY - 300.0, 60.0)
     restarted = deepcopy(made)
@@ -110,9 +108,7 @@ def test_a_domain_that_recovers_does_so_at_the_same_time_after_a_restart() -> No
 
 
 def test_a_restart_does_not_shorten_the_recovery_of_a_domain() -> None:
-    made = fleet(80, POLICY)
-    fails(made)
-    wait(made, 600.0)
+    made = faulty(600.0, policy=POLICY)
     restart(made)
     wait(made, 60.0)
     well(made)
@@ -139,9 +135,7 @@ def test_a_domain_that_was_degraded_before_recovers_as_slowly_after_a_restart() 
 
 
 def test_a_domain_keeps_all_of_its_fault_classes() -> None:
-    made = fleet(80, POLICY)
-    fails(made)
-    wait(made, 60.0)
+    made = faulty(60.0, policy=POLICY)
     [before] = made.planner.diagnosis.degraded_domains.values()
     assert set(before.fault_classes) == {"link-down", "link"}
     incidents = [replace(incident, first_seen=0.0) for incident in made.planner.all_incidents()]
@@ -152,9 +146,7 @@ def test_a_domain_keeps_all_of_its_fault_classes() -> None:
 
 
 def test_the_clear_of_a_domain_survives_a_restart() -> None:
-    made = fleet(80, POLICY)
-    fails(made)
-    wait(made, 60.0)
+    made = faulty(60.0, policy=POLICY)
     cleared(made, seconds=60.0)
     assert degraded(made) == set()
     before = [made.taints(number) for number in range(LEAF)]
@@ -197,9 +189,7 @@ def test_votes_for_another_check_stay_when_a_suppression_ended_before_a_restart(
 
 @pytest.mark.parametrize("seconds", [0.0, 20.0])
 def test_a_clear_that_no_aggregator_carried_out_is_carried_out(seconds: float) -> None:
-    made = fleet(80, POLICY)
-    fails(made)
-    wait(made, 60.0)
+    made = faulty(60.0, policy=POLICY)
     [incident] = domains(made, IncidentState.MARKED)
     at = made.wall
     made.after(seconds)
@@ -240,9 +230,7 @@ def test_a_mark_of_a_wider_domain_that_ended_degrades_nothing_after_a_restart() 
 
 
 def test_a_clear_before_the_first_plan_is_carried_out() -> None:
-    made = fleet(80, POLICY)
-    fails(made)
-    wait(made, 60.0)
+    made = faulty(60.0, policy=POLICY)
     [incident] = domains(made, IncidentState.MARKED)
     recorded = made.planner.all_incidents()
     made.restart(incidents=recorded)
@@ -253,9 +241,7 @@ def test_a_clear_before_the_first_plan_is_carried_out() -> None:
 
 
 def test_marks_of_a_domain_that_ended_do_not_degrade_it_again() -> None:
-    made = fleet(80, POLICY)
-    fails(made)
-    wait(made, 60.0)
+    made = faulty(60.0, policy=POLICY)
     [incident] = domains(made, IncidentState.MARKED)
     made.planner.clear(incident, made.now)
     made.after(1.0)
@@ -319,9 +305,7 @@ def test_an_unknown_fault_class_of_a_domain_is_dropped() -> None:
 
 
 def test_a_restored_domain_does_not_recover_before_its_agents_have_reported() -> None:
-    made = fleet(80, replace(POLICY, diagnosis=diagnosis_policy(enforce=())))
-    fails(made)
-    wait(made, 60.0)
+    made = faulty(60.0, policy=replace(POLICY, diagnosis=diagnosis_policy(enforce=())))
     well(made)
     pass_time(made, 900.0, 60.0)
     assert degraded(made) == {FIRST}
