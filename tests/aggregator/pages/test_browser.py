@@ -230,6 +230,15 @@ async def test_cells_are_large_enough_for_a_finger(tab: Tab, faulty: Fleet) -> N
         assert await tab.evaluate(f"{small}.length") == 0
 
 
+async def test_no_choice_is_split_over_two_lines_of_a_phone(tab: Tab, faulty: Fleet) -> None:
+    await tab.view(390)
+    async with served(faulty, tab) as url:
+        for path in ("/", "/incidents", "/nodes"):
+            await tab.open(f"{url}{path}")
+            links = "[...document.querySelectorAll('nav a')].filter(link => link.getClientRects().length > 1)"
+            assert await tab.evaluate(f"{links}.map(link => link.innerText)") == []
+
+
 async def test_an_opened_list_stays_open_after_a_change(tab: Tab) -> None:
     fleet = plain_fleet(4000)
     await tab.view(1280)
