@@ -205,9 +205,9 @@ def test_wrong_yaml_is_an_error_with_its_place(folder: Path) -> None:
 # What a site adds.
 
 
-def site(folder: Path, name: str, *checks: str, disable: str = "", family: str = "site") -> Path:
+def site(folder: Path, name: str, *checks: str, disable: str = "") -> Path:
     folder.mkdir(exist_ok=True)
-    head = f"family: {family}\n" + (f"disable: [{disable}]\n" if disable else "")
+    head = "family: site\n" + (f"disable: [{disable}]\n" if disable else "")
     (folder / name).write_text(head + ("checks:\n" + "".join(checks) if checks else ""))
     return folder
 

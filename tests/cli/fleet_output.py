@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from nodeguard.cli.render.terminal import FLEET, Layout, StyledLine, view_lines, wrap_lines
+from nodeguard.cli.render.terminal import FLEET, StyledLine, view_lines, wrap_lines
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.text.node import node_view
@@ -17,8 +17,8 @@ LEADER = ServiceState(
 )  # fmt: skip
 
 
-def look(shown: View | list[StyledLine], columns: int = 80, layout: Layout = FLEET) -> str:
-    lines = view_lines(shown, layout) if isinstance(shown, View) else shown
+def look(shown: View | list[StyledLine], columns: int = 80) -> str:
+    lines = view_lines(shown, FLEET) if isinstance(shown, View) else shown
     return "\n".join("".join(words.text for words in row).rstrip() for row in wrap_lines(lines, columns))
 
 

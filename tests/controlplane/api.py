@@ -52,9 +52,9 @@ class Api:
     def patch(self, path: str, body: Object | list[Object], kind: Patch = "merge") -> Object:
         return self._call("PATCH", path, body, f"application/{kind}-patch+json")
 
-    def delete(self, path: str, grace: int = 0) -> Object:
+    def delete(self, path: str) -> Object:
         """Delete an object, or all objects of a collection; pods at once, because no kubelet confirms it."""
-        return self._call("DELETE", path, {"gracePeriodSeconds": grace, "propagationPolicy": "Background"})
+        return self._call("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
 
     def text(self, path: str) -> str:
         """Return the text at a path such as /readyz. Raises OSError if no server listens, and ApiError."""

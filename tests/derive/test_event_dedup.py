@@ -13,10 +13,10 @@ from tests.derive.readings import GPUS, xid
 LINE = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
-def nvml(*codes: int, at: float = 100.0, target: str = GPUS[0]) -> Reading:
+def nvml(*codes: int, at: float = 100.0) -> Reading:
     events = tuple(xid(code, "", at=at) for code in codes)
-    read = Observation("nvml", target, signals={"gpu.error": "none"})
-    return Reading("nvml", at, (read, Observation("nvml", target, events=events)) if events else (read,))
+    read = Observation("nvml", GPUS[0], signals={"gpu.error": "none"})
+    return Reading("nvml", at, (read, Observation("nvml", GPUS[0], events=events)) if events else (read,))
 
 
 def log(*codes: int, at: float = 100.0, stamp: float | None = None, target: str = GPUS[0]) -> Reading:

@@ -246,20 +246,12 @@ class Fleet:
         self.agents: dict[str, Agent] = {}
         self.aggregators: list[Aggregator] = []
 
-    def add_node(
-        self,
-        name: str,
-        bundle: str = "healthy-dgx-h100",
-        labels: Mapping[str, str] | None = None,
-        gpus: int = 8,
-    ) -> Agent:
+    def add_node(self, name: str, bundle: str = "healthy-dgx-h100", gpus: int = 8) -> Agent:
         """Return the agent, not started, of a new Node, with the pod that the DaemonSet creates for it.
 
         gpus: number of GPUs that a device plugin would publish.
         """
-        self.cluster.api.post(
-            "/api/v1/nodes", node(name, gpus, labels={"kubernetes.io/os": "linux", **(labels or {})})
-        )
+        self.cluster.api.post("/api/v1/nodes", node(name, gpus, labels={"kubernetes.io/os": "linux"}))
         pod = self.cluster.until(lambda: self._pod_on(name), "kube-controller-manager")
         directory = self.directory / name
         directory.mkdir()

@@ -95,16 +95,16 @@ class CollectionWatcher(Generic[State]):
         self._response.close()
         self._connection.close()
 
-    def first(self, matches: Callable[[State], bool], begin: int = 0, within: float = PATIENCE) -> State:
-        """Return the first matching state, and wait for it. begin: number of states to skip. within: seconds."""
-        end = time.monotonic() + within
+    def first(self, matches: Callable[[State], bool], begin: int = 0) -> State:
+        """Return the first matching state, and wait for it. begin: number of states to skip."""
+        end = time.monotonic() + PATIENCE
         with self._changed:
             while True:
                 for at in range(begin, len(self.states)):
                     if matches(self.states[at]):
                         return self.states[at]
                 begin = len(self.states)
-                assert self._changed.wait(end - time.monotonic()), f"no matching state within {within:g} s"
+                assert self._changed.wait(end - time.monotonic()), f"no matching state within {PATIENCE:g} s"
 
     def _follow(self) -> None:
         try:

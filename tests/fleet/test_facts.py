@@ -38,17 +38,17 @@ def quiet_fleet(size: int = SIZE) -> Fleet:
     return made
 
 
-def fail_in_turn(made: Fleet, numbers: list[int], item: ReportedFinding, seconds: float) -> None:
-    """Some nodes begin to fail one after the other within a time."""
+def fail_in_turn(made: Fleet, numbers: list[int], item: ReportedFinding) -> None:
+    """Some nodes begin to fail one after the other within three hours."""
     for number in numbers:
         made.report(number, item, inventory=Inventory(driver="1"))
-        advance(made, seconds / len(numbers), 60.0)
+        advance(made, 10_800.0 / len(numbers), 60.0)
 
 
 def test_nodes_with_failed_row_remaps_are_all_out() -> None:
     made = quiet_fleet()
     numbers = scattered(made, 12)
-    fail_in_turn(made, numbers, ROW_REMAP, 10_800.0)
+    fail_in_turn(made, numbers, ROW_REMAP)
     advance(made, 1_200.0, 60.0)
     assert made.marked() == sorted(numbers)
     advance(made, 43_200.0, 600.0)
@@ -58,18 +58,18 @@ def test_nodes_with_failed_row_remaps_are_all_out() -> None:
 def test_measurements_of_so_many_nodes_are_a_false_alarm() -> None:
     made = quiet_fleet()
     numbers = scattered(made, 12)
-    fail_in_turn(made, numbers, replace(ROW_REMAP, fact=False), 10_800.0)
+    fail_in_turn(made, numbers, replace(ROW_REMAP, fact=False))
     assert len(made.marked()) < 12
     assert suppressed(made) == {"gpu-row-remap-failed"}
 
 
-def upgrade(made: Fleet, broken: set[int], item: ReportedFinding = MISMATCH, upgraded: int = 792) -> int:
+def upgrade(made: Fleet, broken: set[int], upgraded: int = 792) -> int:
     """Upgrade the driver of most nodes within four hours; some do not load the new one. Returns the largest
     number of marked nodes.
     """
     most = 0
     for number in range(upgraded):
-        found = (item,) if number in broken else ()
+        found = (MISMATCH,) if number in broken else ()
         made.report(number, *found, inventory=Inventory(driver="2"))
         if number % 8 == 7:
             advance(made, 145.0, 145.0)

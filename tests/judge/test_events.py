@@ -32,13 +32,12 @@ def remembered(*events: Event) -> dict[str, RememberedEvent]:
 def event_texts(
     events: dict[str, RememberedEvent],
     wanted: EventOccurred,
-    now: float = 1000.0,
     *,
     clears: tuple[ClearSign, ...] = (),
     **signs: float,
 ) -> list[str]:
     signs_at = {name.replace("_", "-"): at for name, at in signs.items()}
-    return [item.text for item in active_events(events, wanted, clears, signs_at, now)]
+    return [item.text for item in active_events(events, wanted, clears, signs_at, 1000.0)]
 
 
 def test_repeated_event_is_one_occurrence() -> None:

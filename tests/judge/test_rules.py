@@ -32,7 +32,6 @@ HIGH = Compare("level", "at_least", 3)
 
 
 def evaluation_context(
-    now: float = 1000.0,
     *,
     first: float = 0.0,
     one_shot: bool = False,
@@ -42,14 +41,14 @@ def evaluation_context(
     """Return a context in which the condition `key` is true since the time `since`."""
     values = {name.replace("__", "~"): value for name, value in signals.items()}
     return EvaluationContext(
-        now=now,
+        now=1000.0,
         clock_offset=1_000_000,
         first=first,
         one_shot=one_shot,
         signals=values,
         unread={},
         sources={"memory": SourceSnapshot(values)},
-        rounds={"memory": SourceStatus("read", now)},
+        rounds={"memory": SourceStatus("read", 1000.0)},
         counters={},
         events={},
         event_signals=frozenset(),

@@ -33,14 +33,14 @@ def judgement(*conditions: Condition, site: PlatformHints | None = None, **more:
     return Pipeline(Catalogue(checks=checks, platforms=platforms), SIGNALS, site or PlatformHints(), **more)
 
 
-def evaluate(pipeline: Pipeline, at: float, *events: Event, boot: str = "boot", **signals: Any) -> Verdict:
+def evaluate(pipeline: Pipeline, at: float, *events: Event, **signals: Any) -> Verdict:
     """Return the verdict after one round: signals by name, `a__level` for `a.level`; events of the kernel log."""
     values = {name.replace("__", "."): value for name, value in signals.items()}
     readings = [
         Reading("memory", at, (Observation("memory", NODE, signals=values),)),
         Reading("kmsg", at, (Observation("kmsg", NODE, events=events),) if events else ()),
     ]
-    return pipeline.evaluate(readings, Instant(1e9 + at, at, boot))
+    return pipeline.evaluate(readings, Instant(1e9 + at, at, "boot"))
 
 
 def fired(verdict: Verdict) -> list[str]:

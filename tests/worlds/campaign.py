@@ -59,14 +59,14 @@ def _marked_nodes(taints: set[tuple[str, str, str]]) -> set[tuple[str, str, str]
     return {(node, key, value if key in {"device", "domain-degraded"} else "") for node, key, value in taints}
 
 
-def settle(world: World, seconds: float = SETTLING) -> None:
+def settle(world: World) -> None:
     """Let time pass with constant input: no mark is set, removed and set again, except one of an injected fault that
     real faults preempt. Findings of past events end, so the budgets change.
     """
     world.lost = 0
     world.changes.clear()
     world.preempted.clear()
-    world.pass_time(seconds)
+    world.pass_time(SETTLING)
     for (node, key), signs in world.changes.items():
         flaps = "+-+" in signs or "-+-" in signs
         require(not flaps or node in world.preempted, "constant input causes no flapping", node, key, signs)

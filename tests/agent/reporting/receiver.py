@@ -163,16 +163,14 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def receiving(
-    *, tls: bool = False, at: tuple[str, int] = ("127.0.0.1", 0), pair: tuple[Path, Path] = PAIR
-) -> Iterator[Receiver]:
-    """Run a receiver on a free port, or at an address. pair: certificate and key."""
+def receiving(*, tls: bool = False, at: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[Receiver]:
+    """Run a receiver on a free port, or at an address."""
     receiver = Receiver()
     handler = type("OneHandler", (Handler,), {"receiver": receiver})
     with Server(at, handler) as server:
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(*pair)
+            context.load_cert_chain(*PAIR)
             server.socket = context.wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
             )

@@ -46,8 +46,8 @@ def cause(kind: CauseKind, name: str) -> Cause:
     )
 
 
-def plant(*causes: Cause, faults: tuple[NodeFault, ...] = ()) -> Plant:
-    return Plant(kind="test", causes=causes, faults=faults)
+def plant(*causes: Cause) -> Plant:
+    return Plant(kind="test", causes=causes, faults=())
 
 
 def domain(name: str, start: float) -> Span:

@@ -28,8 +28,8 @@ def nodes(numbers: Iterable[int]) -> frozenset[str]:
     return frozenset(f"uid-{number}" for number in numbers)
 
 
-def degraded(domain: str, since: float = 0.0) -> DegradedDomain:
-    return DegradedDomain(domain, domain, ("link",), since, since, (), 8)
+def degraded(domain: str) -> DegradedDomain:
+    return DegradedDomain(domain, domain, ("link",), 0.0, 0.0, (), 8)
 
 
 def context(*enforce: str, budget: Budget = BUDGET, restraint: str = "", now: Instant = NOW) -> DomainContext:
