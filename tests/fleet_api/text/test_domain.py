@@ -55,7 +55,7 @@ def test_a_degraded_domain() -> None:
       see         nodeguard describe incident fabric-p0-r0-7e385bdb
 
     WHAT TO DO  The network team acts
-      look first  The leaf switch of the domain: its power, its ports and its log. Then its uplinks.
+      look first  The switch of the domain: its power, its ports and its log. Then its uplinks.
       nodes       Leave them as they are: they need no repair. Single-node work may run; move or restart
                   gang jobs that lost their links.
       ends        The ports of the nodes are active again. The mark is then removed without a clear.
@@ -141,8 +141,8 @@ def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
 
     SUSPECT  fabric/p0/r0: link-down, marked, 25 s old
              6 of 7 nodes lost a link at once; the other 4 domains of fabric/p0 did not
-             The network team acts. Look first: The leaf switch of the domain: its power, its ports and
-             its log. Then its uplinks.
+             The network team acts. Look first: The switch of the domain: its power, its ports and its
+             log. Then its uplinks.
              nodeguard describe incident fabric-p0-r0-7e385bdb
     """)
 
@@ -164,7 +164,7 @@ def test_the_incident_of_a_domain() -> None:
       see         nodeguard describe domain fabric/p0/r0
 
     WHAT TO DO  The network team acts
-      look first  The leaf switch of the domain: its power, its ports and its log. Then its uplinks.
+      look first  The switch of the domain: its power, its ports and its log. Then its uplinks.
       nodes       Leave them as they are: they need no repair. Single-node work may run; move or restart
                   gang jobs that lost their links.
       ends        The ports of the nodes are active again. The mark is then removed without a clear.
@@ -193,8 +193,8 @@ def test_a_node_of_a_degraded_domain() -> None:
       since       2023-11-14 22:13:21 UTC, 25 s ago
       evidence    infiniband: port.up False
       cause       fabric/p0/r0 is degraded: nothing to repair at this node
-      action      The network team acts. Look first: The leaf switch of the domain: its power, its ports
-                  and its log. Then its uplinks.
+      action      The network team acts. Look first: The switch of the domain: its power, its ports and
+                  its log. Then its uplinks.
       see         nodeguard explain port-down
       incident    fabric-p0-r0-7e385bdb
 
