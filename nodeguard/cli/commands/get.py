@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,14 +47,22 @@ def _not_found(table: ResourceTable, options: Namespace, listed: ResourceList) -
     names = exact_names(options)
     if not names or listed.omitted or any(getattr(options, name, None) for name in ("selector", "state")):
         return
-    all_items = getattr(listed.response, table.field, listed.response)
-    existing = {name for item in all_items for name in (table.name(item), *table.other_names(item))}
+    existing = {
+        name
+        for item in _before_filters(table, listed)
+        for name in (table.name(item), *table.other_names(item))
+    }
     kind = options.resource
     every = " --all" if kind in {"incidents", "domains"} else ""
     for name in names:
         if name not in existing:
             hint = did_you_mean(name, existing) if len(existing) <= _MAX_SIMILAR else ""
             yield f"{table.kind} '{name}' not found: {hint}see nodeguard get {kind}{every}"
+
+
+def _before_filters(table: ResourceTable, listed: ResourceList) -> Sequence[Any]:
+    items: Sequence[Any] = getattr(listed.response, table.field, listed.response)
+    return items
 
 
 def _render(resource: Resource, options: Namespace, listed: ResourceList) -> str:
@@ -74,7 +82,14 @@ def _render(resource: Resource, options: Namespace, listed: ResourceList) -> str
     if is_document(options.output):
         return as_document(_document(resource, listed, items), options.output)
     width = terminal_width() if is_terminal() else None
-    lines = resource_lines(table, items, width, wide=options.output == "wide", omitted=listed.omitted)
+    lines = resource_lines(
+        table,
+        items,
+        width,
+        wide=options.output == "wide",
+        omitted=listed.omitted,
+        selected_from=len(_before_filters(table, listed)),
+    )
     if resource.heading is not None:
         lines = [*view_lines(resource.heading(listed.response)), StyledLine(), *lines]
     lines += [StyledLine(text=note, style="warning") for note in listed.notes]

@@ -117,15 +117,22 @@ class ResourceTable(NamedTuple):
 
 
 def resource_lines(
-    table: ResourceTable, items: Sequence[Any], width: int | None, *, wide: bool, omitted: int = 0
+    table: ResourceTable,
+    items: Sequence[Any],
+    width: int | None,
+    *,
+    wide: bool,
+    omitted: int = 0,
+    selected_from: int = 0,
 ) -> list[StyledLine]:
-    """Return the lines of a table. width: of the terminal, None without one. omitted: items left out."""
+    """Return the lines of a table. width: of the terminal, None without one. omitted: items left out.
+    selected_from: the number of items before filters of the command, where it is known.
+    """
     if not items:
-        return [
-            StyledLine(
-                text=f"no {table.plural or table.field}", style="ok" if table.kind == "incident" else ""
-            )
-        ]
+        text = f"no {table.plural or table.field}"
+        if selected_from:
+            text = f"{text}: none of {selected_from} matches"
+        return [StyledLine(text=text, style="ok" if table.kind == "incident" else "")]
     columns = [column for column in table.columns if wide or not column.wide]
     rows = [[_cell(column.cell(item), is_last=column is columns[-1]) for column in columns] for item in items]
     lines = table_lines([column.header for column in columns], rows, width)

@@ -33,7 +33,7 @@ def test_incidents_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -
     assert printed(capsys, "get", "inc", "--health", "fatal", "--check", "gpu-*") == text
     assert printed(capsys, "get", "incidents", "--state", "withheld", "--state", "open") == "no incidents\n"
     assert printed(capsys, "get", "incidents", "--node", "node-2") == "no incidents\n"
-    assert printed(capsys, "get", "incidents", "--health", "warning") == "no incidents\n"
+    assert printed(capsys, "get", "incidents", "--health", "warning") == "no incidents: none of 1 matches\n"
     for selector in ([], ["--field-selector", "state=Marked,node=node-1,mark!=suspect"]):
         assert printed(capsys, "get", "incidents", *selector, "-o", "name") == f"incident/{name()}\n"
     assert name() in printed(capsys, "get", "incidents", "-o", "wide")
@@ -189,8 +189,8 @@ def test_names_that_exist_are_listed_before_the_error_for_the_others(
     output = capsys.readouterr()
     assert output.out == "node/node-1\n"
     assert [line.partition(":")[0] for line in output.err.splitlines()] == ["nodeguard get", "nodeguard get"]
-    assert printed(capsys, "get", "nodes", "other-*") == "no nodes\n"
-    assert printed(capsys, "get", "nodes", "node-2", "--unhealthy") == "no nodes\n"
+    assert printed(capsys, "get", "nodes", "other-*") == "no nodes: none of 12 matches\n"
+    assert printed(capsys, "get", "nodes", "node-2", "--unhealthy") == "no nodes: none of 12 matches\n"
 
 
 def test_a_resolved_incident_is_listed_by_its_name(
