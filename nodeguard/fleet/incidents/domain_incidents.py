@@ -27,7 +27,7 @@ from nodeguard.fleet.diagnosis.results import (
 )
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.job_incidents import hit_jobs, job_incident, job_resource, shared_incident
-from nodeguard.fleet.incidents.node_incidents import ParentIncidents, Subject
+from nodeguard.fleet.incidents.parent_incidents import ParentIncidents, Subject
 from nodeguard.fleet.incidents.tracker import IncidentChanges, IncidentTracker
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement

@@ -22,6 +22,7 @@ from nodeguard.fleet.decide.mark_requests import (
 from nodeguard.fleet.decide.observed_marks import NodeRemoval, WriteProblem
 from nodeguard.fleet.decide.release import CauseKey, ReleaseWait, cause_key
 from nodeguard.fleet.incidents.events import resolve, update_incident
+from nodeguard.fleet.incidents.parent_incidents import ParentIncidents, Subject
 from nodeguard.fleet.policy_rules import silence_end
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import NodePlacement
@@ -49,20 +50,6 @@ _STATES = (
     IncidentState.DRY_RUN,
     IncidentState.PENDING,
 )
-
-# The subject of an incident: its target, and whether its faults are injected. Real faults and injected ones
-# have an incident each, so that neither hides the other.
-Subject = tuple[str, bool]
-
-
-class ParentIncidents(Struct, frozen=True):
-    """The incidents that explain findings of a node, by target. parents: their names. early: subjects that
-    an incident may explain soon, and until when, in seconds since the epoch; they are not reported before
-    that is clear. An injected fault waits as long as a real one, but no incident explains it.
-    """
-
-    parents: Mapping[str, str] = {}
-    early: Mapping[Subject, float] = {}
 
 
 class NodeSituation(Struct, frozen=True):

@@ -32,12 +32,11 @@ from nodeguard.fleet.incidents.limits import (
 from nodeguard.fleet.incidents.node_incidents import (
     NodeIncidents,
     NodeSituation,
-    ParentIncidents,
-    Subject,
     incidents_of,
     silenced_checks,
     unconfirmed_until,
 )
+from nodeguard.fleet.incidents.parent_incidents import ParentIncidents, Subject
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import NodePlacement
