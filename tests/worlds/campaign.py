@@ -10,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tests.worlds.history import History, random_history
-from tests.worlds.invariants import require
+from tests.worlds.requirement import require
+from tests.worlds.taints import taints_of, withheld_domain_taints
 from tests.worlds.world import World
 
 # Seconds of constant input: more than the longest soak period and the longest recovery of a domain. And after
@@ -43,7 +44,7 @@ def run_world(history: History) -> World:
     for step in history.steps:
         world.apply(step)
     settle(world)
-    possible = _marked_nodes(world.taints() | world.withheld_domain_taints())
+    possible = _marked_nodes(taints_of(world) | withheld_domain_taints(world))
     # A suppression in one version, or its end, is restored for the nodes that have that version then.
     if not (world.suppressed_versions and any(step.kind == "driver" for step in history.steps)):
         _restart_at_rest(world)
@@ -76,10 +77,10 @@ def settle(world: World) -> None:
 
 def _restart_at_rest(world: World) -> None:
     """Restart the aggregator at rest: nothing changes."""
-    before = world.taints()
+    before = taints_of(world)
     world.start()
     world.pass_time(AFTER_RESTART)
-    after = world.taints()
+    after = taints_of(world)
     require(not before - after, "a restart at rest releases nothing", f"{sorted(before - after)}")
     require(not after - before, "a restart at rest marks nothing", f"{sorted(after - before)}")
 
@@ -92,7 +93,7 @@ def _compare_with_crash(history: History, marks: set[tuple[str, str, str]]) -> N
     for step in history.steps:
         world.apply(step)
     settle(world)  # checks the invariants
-    more = _marked_nodes(world.taints()) - marks
+    more = _marked_nodes(taints_of(world)) - marks
     require(not more, "a restart sets no more marks", f"{sorted(more)}")
 
 

@@ -29,20 +29,11 @@ from nodeguard.model.policy import Mode
 from nodeguard.wire.report import Report
 from tests.fleet.cluster_planner import ClusterPlan
 from tests.fleet.plain_silence import silence
+from tests.worlds.requirement import require
 from tests.worlds.usage import BudgetCount, domain_budget_excess, domains_of, node_record, record_of
 
 if TYPE_CHECKING:
     from tests.worlds.world import World
-
-
-class BrokenInvariantError(AssertionError):
-    """An invariant does not hold. The message has the invariant, and what breaks it."""
-
-
-def require(condition: object, invariant: str, *details: object) -> None:
-    """Raise BrokenInvariantError unless a condition holds."""
-    if not condition:
-        raise BrokenInvariantError(": ".join([invariant, *(f"{detail}" for detail in details)]))
 
 
 class Invariants:
@@ -394,9 +385,8 @@ class Invariants:
         ]
         require(theirs[0] == theirs[1], "taints of others stay", before.name)
         for key in (HOLD_ANNOTATION, MAINTENANCE_ANNOTATION):
-            require(
-                before.annotations.get(key) == after.annotations.get(key), "annotations stay", before.name
-            )
+            is_same = before.annotations.get(key) == after.annotations.get(key)
+            require(is_same, "annotations stay", before.name)
         if before.uid in self._world.cluster.cordoned:
             require(after.unschedulable, "an operator's cordon stays", before.name)
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.worlds.campaign import run_campaign, run_world
 from tests.worlds.history import History, Step, random_history
+from tests.worlds.taints import taints_of, withheld_domain_taints
 
 WORLDS, PARTS = 2_000, 5
 
@@ -42,14 +43,14 @@ def test_a_suppressed_check_of_a_few_nodes_does_not_hide_another_that_fires_wide
         Step("forge", both, "unfamiliar checks"),
     )
     world = run_world(History(40, 6, 900.0, (), (), steps))
-    assert world.taints() == set()
+    assert taints_of(world) == set()
     assert world.counts["released retracted"] > 0
 
 
 def test_a_restart_keeps_a_domain_with_silent_nodes_that_a_hold_left_unmarked() -> None:
     steps = Step("hold", (13, 14)), Step("silent", (12, 13, 14))
     world = run_world(History(32, 6, 900.0, ("marks of leaves",), (), steps))
-    assert {key for _, key, _ in world.taints()} == {"domain-degraded"}
+    assert {key for _, key, _ in taints_of(world)} == {"domain-degraded"}
 
 
 def test_a_restart_does_not_end_a_suppression_on_nodes_that_are_silent() -> None:
@@ -58,7 +59,7 @@ def test_a_restart_does_not_end_a_suppression_on_nodes_that_are_silent() -> None
         Step("silent", (*range(5), *range(8, 11), *range(13, 16), 17, 19, 22, 23)),
         Step("silent", (6, 7, *range(13, 18), *range(19, 22)), "with its kubelet"),
     )
-    assert run_world(History(24, 6, 900.0, (), (), steps)).taints() == set()
+    assert taints_of(run_world(History(24, 6, 900.0, (), (), steps))) == set()
 
 
 def test_after_a_restart_the_mark_of_a_part_is_not_one_of_the_withheld_domain_around_it() -> None:
@@ -70,7 +71,7 @@ def test_after_a_restart_the_mark_of_a_part_is_not_one_of_the_withheld_domain_ar
         Step("create", (0,), "", 1.0),
     )
     world = run_world(History(16, 8, 900.0, ("medium budgets", "marks of domains"), (), steps))
-    quarantined = {node for node, key, _ in world.taints() if key == "quarantine"}
+    quarantined = {node for node, key, _ in taints_of(world) if key == "quarantine"}
     assert quarantined == {"node-14", "node-15"}
 
 
@@ -82,7 +83,7 @@ def test_after_a_restart_the_budget_may_mark_another_of_two_degraded_domains() -
         Step("wait", seconds=700.0),
     )
     world = run_world(History(60, 8, 900.0, ("marks of domains",), (), steps))
-    marked, withheld = world.taints(), world.withheld_domain_taints()
+    marked, withheld = taints_of(world), withheld_domain_taints(world)
     assert {name for name, _, _ in marked} == {f"node-{number}" for number in range(8, 16)}
     assert {name for name, _, _ in withheld} == {f"node-{number}" for number in range(24, 32)}
 
@@ -95,7 +96,7 @@ def test_a_check_is_suppressed_when_the_votes_of_another_affect_one_domain_too_m
         Step("fault", (11,), "port-flap"),
     )
     world = run_world(History(24, 8, 900.0, (), (), steps))
-    assert world.taints() == {("node-10", "quarantine", "gpu-warm"), ("node-11", "suspect", "port-flap")}
+    assert taints_of(world) == {("node-10", "quarantine", "gpu-warm"), ("node-11", "suspect", "port-flap")}
 
 
 def test_a_jump_of_the_clock_does_not_end_a_suppression_at_the_next_restart() -> None:
@@ -105,7 +106,7 @@ def test_a_jump_of_the_clock_does_not_end_a_suppression_at_the_next_restart() ->
         Step("restart", (), "", 8_000.0),
         Step("clock", (), "86400"),
     )
-    assert run_world(History(16, 8, 900.0, (), (), steps)).taints() == set()
+    assert taints_of(run_world(History(16, 8, 900.0, (), (), steps))) == set()
 
 
 def test_a_suspect_node_is_not_quarantined_beyond_the_budget() -> None:
@@ -117,14 +118,14 @@ def test_a_suspect_node_is_not_quarantined_beyond_the_budget() -> None:
         Step("inject", (0,), "site-probe"),
     )
     world = run_world(History(8, 4, 900.0, ("medium budgets",), (), steps))
-    assert ("node-0", "suspect", "gpu-hot") in world.taints()
+    assert ("node-0", "suspect", "gpu-hot") in taints_of(world)
 
 
 def test_agents_that_announced_their_end_do_not_vote_after_a_restart() -> None:
     steps = Step("fault", (16, 17, 18), "gpu-warm"), Step("leave", (16, 17, 18))
     options = "marks of domains", "medium budgets"
     world = run_world(History(32, 8, 900.0, options, (), steps))
-    assert {value for _, _, value in world.taints()} == {"rack"}
+    assert {value for _, _, value in taints_of(world)} == {"rack"}
 
 
 def test_the_mark_of_a_leaf_stays_when_its_pod_degrades_after_the_topology_is_no_longer_enforced() -> None:
@@ -134,7 +135,7 @@ def test_the_mark_of_a_leaf_stays_when_its_pod_degrades_after_the_topology_is_no
         Step("policy", (), "marks of domains"),
     )
     world = run_world(History(24, 8, 900.0, ("medium budgets", "marks of domains"), (), steps))
-    assert {node for node, _, value in world.taints() if value == "fabric"} == {
+    assert {node for node, _, value in taints_of(world) if value == "fabric"} == {
         f"node-{n}" for n in range(8, 16)
     }
 
@@ -145,7 +146,7 @@ def test_a_restart_prefers_the_older_of_two_degraded_domains_though_a_hold_left_
         Step("fault", (6, 7, 8), "gpu-hot", 8_000.0),
         Step("fault", (0, 1, 2), "gpu-warm"),
     )
-    assert run_world(History(24, 6, 5.0, ("marks of domains",), (), steps)).taints() == set()
+    assert taints_of(run_world(History(24, 6, 5.0, ("marks of domains",), (), steps))) == set()
 
 
 def test_a_restart_does_not_end_a_freeze_by_agents_that_were_stale_for_long() -> None:
@@ -154,4 +155,4 @@ def test_a_restart_does_not_end_a_freeze_by_agents_that_were_stale_for_long() ->
         Step("silent", (32, 33, 52, 53, 54), "with its kubelet"),
         Step("fault", (14,), "port-flap"),
     )
-    assert run_world(History(60, 4, 900.0, (), (), steps)).taints() == set()
+    assert taints_of(run_world(History(60, 4, 900.0, (), (), steps))) == set()

@@ -9,9 +9,9 @@ from random import Random
 
 from nodeguard.executors.kube.desired import DesiredNode, DeviceRule
 from nodeguard.fleet.plan_loop import PlanLoop
-from nodeguard.model.incident import IncidentState, OperatorDecision
+from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
-from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.node import PREFIX
 from tests.fleet.cluster_planner import ClusterPlan
 from tests.worlds.agents import FAULTS, WorldAgent
@@ -21,12 +21,19 @@ from tests.worlds.forgeries import forge
 from tests.worlds.history import History, Step
 from tests.worlds.invariants import Invariants
 from tests.worlds.options import policy_of
-from tests.worlds.usage import topologies_of
 
 # Seconds between two turns of the plan loop after a change; they grow while nothing changes. And between two
 # heartbeats; and until a Node with a kubelet that stopped is not ready.
 _TURNS = (1.0, 5.0, 10.0, 15.0, 60.0, 400.0, 1_800.0, 1_800.0, 3_600.0)
 _HEARTBEAT, _NOT_READY_AFTER = 10.0, 45.0
+
+# The annotation that an operator sets or removes in a step.
+_ANNOTATIONS = {
+    "hold": (HOLD_ANNOTATION, "an operator's work"),
+    "unhold": (HOLD_ANNOTATION, None),
+    "maintain": (MAINTENANCE_ANNOTATION, "new cables"),
+    "unmaintain": (MAINTENANCE_ANNOTATION, None),
+}
 
 
 class World:
@@ -184,7 +191,11 @@ class World:
     def apply(self, step: Step) -> None:
         """Apply a step, and let its time pass."""
         self.counts[step.kind] += 1
-        getattr(self, f"_{step.kind}")(step)
+        if step.kind in _ANNOTATIONS:
+            for number in step.nodes:
+                self.cluster.annotate(number, *_ANNOTATIONS[step.kind])
+        else:
+            getattr(self, f"_{step.kind}")(step)
         self._quiet_turns = 0
         self.pass_time(step.seconds)
 
@@ -273,22 +284,6 @@ class World:
         for number in step.nodes:
             self.cluster.cordoned.discard(self.cluster.uid(number))
             self.cluster.change(number, unschedulable=False)
-
-    def _hold(self, step: Step) -> None:
-        for number in step.nodes:
-            self.cluster.annotate(number, HOLD_ANNOTATION, "an operator's work")
-
-    def _unhold(self, step: Step) -> None:
-        for number in step.nodes:
-            self.cluster.annotate(number, HOLD_ANNOTATION, None)
-
-    def _maintain(self, step: Step) -> None:
-        for number in step.nodes:
-            self.cluster.annotate(number, MAINTENANCE_ANNOTATION, "new cables")
-
-    def _unmaintain(self, step: Step) -> None:
-        for number in step.nodes:
-            self.cluster.annotate(number, MAINTENANCE_ANNOTATION, None)
 
     def _taint(self, step: Step) -> None:
         for number in step.nodes:
@@ -384,27 +379,3 @@ class World:
 
     def _wait(self, step: Step) -> None:
         """Let time pass."""
-
-    # Views.
-
-    def taints(self) -> set[tuple[str, str, str]]:
-        """Return nodeguard's taints by Node, that of degraded domains once for each topology, and device rules."""
-        taints = {
-            (node.name, taint.key.removeprefix(PREFIX), value)
-            for node in self.cluster.nodes.values()
-            for taint in node.taints
-            if taint.key.startswith(PREFIX)
-            for value in (topologies_of(node) if taint.key == Mark.DOMAIN_DEGRADED.key else {taint.value})
-        }
-        return taints | {(rule.node, "device", rule.device) for rule in self.cluster.rules.values()}
-
-    def withheld_domain_taints(self) -> set[tuple[str, str, str]]:
-        """Return the taints of degraded domains that a budget withholds, with the names of their Nodes."""
-        members, nodes = self.planner.vote_collector.domain_members, self.cluster.nodes
-        return {
-            (nodes[uid].name, Mark.DOMAIN_DEGRADED.key.removeprefix(PREFIX), domain.degraded.topology)
-            for domain in self.planner.domain_marks.decisions.values()
-            if domain.state == IncidentState.WITHHELD and "budget" in domain.reason
-            for uid in members.nodes(domain.degraded.domain)
-            if uid in nodes
-        }
