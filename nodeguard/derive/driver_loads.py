@@ -1,7 +1,8 @@
 """Start of a driver load, the time at which the sign that the driver was loaded takes effect. Pure.
 
 The driver probes its NVSwitches and GPUs before it logs `loading`, so the failures of a load precede that
-line by up to seconds. A sign with the time of the line would clear them.
+line by up to seconds. A sign with the time of the line would clear them. The line of the start may be lost:
+then the load begins with the line that the driver was unloaded, or as early as its probes may have begun.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from nodeguard.model.observation import Event, Reading
 _BEGUN, _PROBE_FAILED = "driver.load_begun", "driver.probe_failed"
 _LOADED, _UNLOADED = "driver.load", "driver.unload"
 
-# Seconds that the probes of a load take at most, where the line of its start is not there: 0.1 to 2 in public
-# logs of machines with one to eight GPUs.
+# Seconds that the probes of a load take at most, where the line of its start is lost: 0.1 to 2 in public logs
+# of machines with one to eight GPUs.
 _PROBES = 10.0
 
 # Seconds that a load takes at most; a line of its start that is older belongs to another load.
@@ -26,7 +27,8 @@ _LONGEST_LOAD = 600.0
 def date_loads(begun_at: float | None, readings: Sequence[Reading]) -> tuple[float | None, list[Reading]]:
     """Return the start of the load that is under way, and the readings with each load dated at its start.
 
-    begun_at: the start from earlier rounds, in seconds since boot; None where no load is under way.
+    begun_at: the start from earlier rounds, or the end of the load before, in seconds since boot; None where
+    neither is known.
     """
     result: list[Reading] = []
     for reading in readings:
@@ -47,9 +49,10 @@ def _dated(begun_at: float | None, events: Sequence[Event]) -> tuple[float | Non
         elif event.signal == _PROBE_FAILED:
             begun_at = _start(begun_at, event.at, event.at - _PROBES)
         elif event.signal == _UNLOADED:
-            begun_at = None
+            # Earlier failures belong to the driver that is gone.
+            begun_at = event.at
         elif event.signal == _LOADED:
-            dated = replace(event, at=_start(begun_at, event.at, event.at))
+            dated = replace(event, at=_start(begun_at, event.at, event.at - _PROBES))
             begun_at = None
         result.append(dated)
     return begun_at, tuple(result)
