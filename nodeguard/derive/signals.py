@@ -16,7 +16,7 @@ SIGNALS = signals_by_name(
     Signal("driver.changing", "state", "whether the NVIDIA driver is being loaded, unloaded or changed"),
     Signal("gpu.bound", "state", "whether the GPU is bound to the NVIDIA driver, where that is loaded"),
     Signal("gpu.lost", "state", "whether the kernel knows the GPU and NVML does not"),
-    Signal("gpu.refused", "state", "NVML's error where it counts the GPU and gives no handle for it"),
+    Signal("gpu.refused", "state", "NVML's error where it counts the GPU and cannot open it"),
     Signal("gpu.seen_by", "state", "which enumerations list the GPU and which do not"),
     Signal("nvml.gpus_listed", "state", "GPUs that NVML lists"),
     Signal(
