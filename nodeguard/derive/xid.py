@@ -21,6 +21,9 @@ from nodeguard.model.signal import Scalar
 _PREFIX = re.compile(r"(?:pid='?<?(?P<pid>[\w-]+)>?'?(?:, |$))?(?:name=(?P<process>.*?)(?:, |$))?")
 _PARENT = re.compile(r"caused by previous Xid (\d+)")
 _CONTAINED = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
+# The page is taken out at the next start of the driver, as with Xid 63. Source: NVIDIA open GPU kernel
+# modules, ctrl2080fb.h, which counts this status among the reasons for a failure that are no exception.
+_PENDING_ALREADY = "already pending retirement"
 # Recovery actions that only a start of the machine or of the driver completes. A GPU that was closed and
 # opened again reports "none", as its new state does not have the request.
 _REBOOTS = frozenset({2, 7})
@@ -151,9 +154,11 @@ def _meaning(line: _Line, table: Catalogue, driver: int | None, near: XidIndex) 
             return _preempted(line, near)
         case 48:
             repair = near.repair(line.at)
-            if repair:
-                return XidMeaning("DRAIN_AND_RESET", f"with Xid {repair}: drain, then reset")
-            return XidMeaning("RESET_GPU")
+            reason = f"with Xid {repair}: drain, then reset"
+            return XidMeaning("DRAIN_AND_RESET", reason) if repair else XidMeaning("RESET_GPU")
+        case 64 if _PENDING_ALREADY in line.message:
+            reason = "the page is already pending retirement"
+            return XidMeaning("IGNORE", reason, verdict="ignored", action="none")
         case 94 | 95:
             return _contained(line.message, line.row)
         case 154:
