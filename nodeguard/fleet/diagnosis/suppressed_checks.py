@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from math import ceil, inf
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,15 +31,6 @@ _RETRACTION_SHARE = 0.05
 _RETRACTION_NODES = 10
 
 
-class _Explanation(NamedTuple):
-    """What explains the votes of a fault class. candidates: domains that may be degraded; nodes: uids with
-    another cause.
-    """
-
-    candidates: frozenset[str]
-    nodes: frozenset[str]
-
-
 class SuppressedChecks:
     """The suppressed checks. suppressed: by check. suspected: since when, by check; suppressed soon, unless
     explained.
@@ -53,7 +43,7 @@ class SuppressedChecks:
         self._recurrence = recurrence
         self._evidence = evidence
         self._unexplained: dict[str, UnexplainedFirings] = {}
-        self._explanations: dict[str, _Explanation] = {}
+        self._explained: dict[str, Set[str]] = {}  # nodes with another cause, by fault class
         # Nodes on which the check still fires, by check: after an episode; and in an episode of a version, so
         # that a node that gets another version stays in it.
         self._remaining: dict[str, set[str]] = {}
@@ -142,17 +132,11 @@ class SuppressedChecks:
         """
         votes = self._votes
         scopes = {check: self._scope(suppressed) for check, suppressed in self.suppressed.items()}
-        changed = self._update_explanations(candidates, explained)
+        self._explained = {name: explained(name) for name in votes.votes_by_class}
         checks = [
             check
             for check, firings in votes.firings.items()
-            if len(firings.latest) >= votes.rule.suppression.min_nodes
-            and scopes.get(check, ()) is not None
-            and (
-                check in votes.changed_checks
-                or check in self.suspected
-                or not changed.isdisjoint(votes.classes_of(check))
-            )
+            if len(firings.latest) >= votes.rule.suppression.min_nodes and scopes.get(check, ()) is not None
         ]
 
         def excluded(check: str) -> set[str]:
@@ -199,22 +183,8 @@ class SuppressedChecks:
 
     def _caused(self, check: str) -> set[str]:
         """Return the nodes on which another cause than a false alarm explains a check."""
-        explanations = (self._explanations[name].nodes for name in self._votes.classes_of(check))
-        return self._votes.explained_by_ended_domains(check).union(*explanations)
-
-    def _update_explanations(
-        self, candidates: Collection[Candidate], explained: Callable[[str], Set[str]]
-    ) -> set[str]:
-        """Update what explains the votes of each fault class. Returns the classes with a change."""
-        before = self._explanations
-        self._explanations = {
-            name: _Explanation(
-                frozenset(candidate.domain for candidate in candidates if candidate.fault_class == name),
-                frozenset(explained(name)),
-            )
-            for name in self._votes.votes_by_class
-        }
-        return {name for name, now in self._explanations.items() if now != before.get(name)}
+        explained = (self._explained[name] for name in self._votes.classes_of(check))
+        return self._votes.explained_by_ended_domains(check).union(*explained)
 
     def suppress_settled(self, now: float) -> set[str]:
         """Suppress the checks that have been suspected for long enough. Returns them."""
