@@ -24,6 +24,9 @@ _FIRST_DELAY = 0.25
 MAX_DELAY = 60.0
 _MAX_SERVER_DELAY = 5.0
 
+# The status of a server that limits the rate of all writes.
+_TOO_MANY_REQUESTS = 429
+
 # A write with so many conflicts in a row is retried with a delay, as one that failed.
 _MAX_CONFLICTS = 5
 
@@ -61,6 +64,7 @@ class WriteQueue:
         self._client = client
         self._bucket = bucket
         self._failing: set[Hashable] = set()  # keys of writes that failed last time
+        self._failed_by_server: set[Hashable] = set()  # since the last success
         self._after = after
         self._max_in_flight = self._in_flight_limit = max_in_flight
         self._writes: PendingWrites[_Job] = PendingWrites()
@@ -160,6 +164,7 @@ class WriteQueue:
         else:
             self._writes.done(key, time.monotonic())
             self._server_failures = 0
+            self._failed_by_server.clear()
             self._in_flight_limit = min(self._max_in_flight, self._in_flight_limit + 1)
             self._finished(key)
         finally:
@@ -170,20 +175,26 @@ class WriteQueue:
         now = time.monotonic()
         self._failing.add(key)
         logger.warning("write failed", extra={"reason": error.reason, "error": error.message})
-        is_server_error = affects_all_requests(error)
-        if is_server_error:
-            delay = _delay(self._server_failures, _MAX_SERVER_DELAY)
-            wait = max(delay, min(error.retry_after or 0.0, MAX_DELAY))
-            # Writes that were in flight together fail together, which is one failure.
-            if now >= self._server_retry_at:
-                self._server_failures += 1
-                self._in_flight_limit = max(1, self._in_flight_limit // 2)
-            self._server_retry_at = max(self._server_retry_at, now + wait)
-        # A single write that never gets a response must not block all others for ever.
-        own_wait = 0.0 if is_server_error and error.reason != "Timeout" else _delay(pending.tries, MAX_DELAY)
-        self._writes.retry(key, now + own_wait, now)
+        longest = MAX_DELAY
+        if affects_all_requests(error):
+            self._failed_by_server.add(key)
+            # A server that fails one write, such as that of a Node with a faulty webhook, may take others.
+            if len(self._failed_by_server) > 1 or error.status == _TOO_MANY_REQUESTS:
+                self._wait_for_server(error, now)
+            # A single write that never gets a response must not block all others for ever.
+            longest = MAX_DELAY if error.reason == "Timeout" else _MAX_SERVER_DELAY
+        self._writes.retry(key, now + max(_delay(pending.tries, longest), _asked_wait(error)), now)
         if key not in self._writes:
             self._finished(key)
+
+    def _wait_for_server(self, error: ApiError, now: float) -> None:
+        """Delay all writes: the server fails them."""
+        wait = max(_delay(self._server_failures, _MAX_SERVER_DELAY), _asked_wait(error))
+        # Writes that were in flight together fail together, which is one failure.
+        if now >= self._server_retry_at:
+            self._server_failures += 1
+            self._in_flight_limit = max(1, self._in_flight_limit // 2)
+        self._server_retry_at = max(self._server_retry_at, now + wait)
 
     def _finished(self, key: Hashable) -> None:
         """Log the recovery when the last write that failed is done or dropped."""
@@ -195,6 +206,11 @@ class WriteQueue:
     def _wake(self) -> None:
         for event in self._wake_events:
             event.set()
+
+
+def _asked_wait(error: ApiError) -> float:
+    """Return the seconds that the server asks to wait before a retry, at most MAX_DELAY."""
+    return min(error.retry_after or 0.0, MAX_DELAY)
 
 
 def _delay(failures: int, longest: float) -> float:
