@@ -54,7 +54,8 @@ class VoteCollector:
         self._state = state
         self._fires: dict[str, Set[str]] = {}
         self._findings: dict[str, tuple[ReportedFinding, ...]] = {}  # of the latest report
-        self._excluded: dict[str, float] = {}  # when operators excluded a node
+        # From when to when operators excluded a node, until its findings of that time are known.
+        self._excluded: dict[str, tuple[float, float]] = {}
         self._votes: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, tuple[NodeJob, ...]] = {}
 
@@ -82,7 +83,8 @@ class VoteCollector:
         before = self.domain_members.paths(uid)
         if is_excluded:
             # A node that is excluded when it is first seen may have been so for any time before this start.
-            self._excluded.setdefault(uid, self.evidence.observed_at.mono if before else -inf)
+            since = self.evidence.observed_at.mono if before else -inf
+            self._excluded[uid] = self._excluded.get(uid, (since, inf))[0], inf
         votes = has_data and not is_excluded
         report = self._state.reports.get(uid)
         versions = report.versions if report is not None else ()
@@ -100,8 +102,9 @@ class VoteCollector:
             self._fires.pop(uid, None)
         elif not voted:
             self._vote_for_all(uid)
-        if not is_excluded:
-            self._excluded.pop(uid, None)
+        if not is_excluded and uid in self._excluded:
+            since, until = self._excluded[uid]
+            self._excluded[uid] = since, min(until, self.evidence.observed_at.mono)
         self._update_jobs(uid)
 
     def _update_jobs(self, uid: str) -> None:
@@ -186,15 +189,16 @@ class VoteCollector:
         return firing
 
     def _vote_for_all(self, uid: str) -> None:
-        """Vote for findings from before the first report, with their onset; not for those that began after
+        """Vote for findings from before the first report, with their onset; not for those that began while
         operators excluded the node: the cause may be their work.
         """
         report = self._state.reports.get(uid)
         if report is None or report.late:
             return
+        since, until = self._excluded.pop(uid, (inf, inf))
         fires = self._firing(report)
         for check, (topologies, age) in fires.items():
-            if self.evidence.observed_at.mono - age >= self._excluded.get(uid, inf):
+            if since <= self.evidence.observed_at.mono - age <= until:
                 self.diagnosis.voting.record_active(uid, check)
             else:
                 self._vote(uid, check, topologies, age)

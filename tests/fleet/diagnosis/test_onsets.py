@@ -113,6 +113,24 @@ def restart_without_first_leaf(made: Fleet) -> None:
     made.restart()
 
 
+@pytest.mark.parametrize(("age", "found"), [(400.0, set()), (15.0, {FIRST})])
+def test_maintenance_that_ends_before_the_first_report_explains_what_began_in_it(
+    age: float, found: set[str]
+) -> None:
+    made = fleet()
+    for number in range(LEAF):
+        made.change(number, unschedulable=True)
+    restart_without_first_leaf(made)
+    dark(made, 200.0)
+    for number in range(LEAF):
+        made.change(number, unschedulable=False)
+    dark(made, 60.0)
+    for number in range(LEAF):
+        made.report(number, down(age))
+    wait(made, 60.0)
+    assert degraded(made) == found
+
+
 def test_a_restart_just_after_a_rack_goes_dark_leads_to_the_diagnosis() -> None:
     made = fleet()
     dark(made, 30.0)
