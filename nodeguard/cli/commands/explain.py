@@ -12,9 +12,9 @@ from msgspec import Struct
 from nodeguard.catalog.program_messages import find_program_message
 from nodeguard.cli.check_catalogue import STDIN, load_catalogue
 from nodeguard.cli.options import add_checks, add_output
-from nodeguard.cli.render.log_line import explain_log_line, log_line_view
+from nodeguard.cli.render.log_line import LogLineOutput, explain_log_line, log_line_view
 from nodeguard.cli.render.program_message import program_message_view
-from nodeguard.cli.render.terminal import PLAIN, StyledLine, StyledText, format_lines, format_view
+from nodeguard.cli.render.terminal import PLAIN, StyledLine, StyledText, format_lines, view_lines
 from nodeguard.cli.render.xid import (
     CodeOutput,
     code_rows,
@@ -34,6 +34,9 @@ from nodeguard.model.diagnosis import FaultClass
 _CODE = re.compile(r"(s?xid)[\s:#]*(.*)", re.IGNORECASE)
 # Words of a text that is a sentence rather than words to search for.
 _SENTENCE = 3
+# Lines of a text of which the faults are listed, and these faults: more are another day, or another tool's.
+_MAX_LINES = 2_000
+_MAX_ALSO = 8
 _FLEET = ("node", "incident", "domain")
 
 
@@ -48,7 +51,8 @@ def run(options: Namespace) -> int:
         raise UsageError("SUBJECT is empty: name a check, a code or words to search for")
     if (explained := _explained(catalogue, text)) is not None:
         document, view = explained
-        print_output(document_or_text(document, options.output, lambda: format_view(view, PLAIN)))
+        lines = [*view_lines(view, PLAIN), *_also_lines(catalogue, text, view.title)]
+        print_output(document_or_text(document, options.output, lambda: format_lines(lines)))
     else:
         matches = _search(catalogue, text)
         lines = list(_search_lines(text, matches))
@@ -64,6 +68,11 @@ def _explained(catalogue: Catalogue, text: str) -> tuple[object, View] | None:
         return check, explain_check(check)
     if (fault_class := _fault_class(catalogue, text)) is not None:
         return fault_class, explain_class(catalogue, fault_class)
+    return _quoted(catalogue, text)
+
+
+def _quoted(catalogue: Catalogue, text: str) -> tuple[object, View] | None:
+    """Return the document and the view of the first error that a text quotes; None for none."""
     line = explain_log_line(catalogue, text)
     if isinstance(line, CodeOutput):
         return line, _code_view(catalogue, line)
@@ -191,6 +200,26 @@ def _search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
         hint = did_you_mean(text, [check.id for check in catalogue.checks])
         raise UsageError(f"'{text}' matches no check, Xid or SXid: {hint}see nodeguard get checks")
     return matches
+
+
+def _also_lines(catalogue: Catalogue, text: str, shown: str) -> Iterator[StyledLine]:
+    """Yield the other errors that a text quotes, a line each. shown: title of the explained one."""
+    lines = dict.fromkeys(line.strip() for line in text.splitlines()[:_MAX_LINES])
+    titles: dict[str, None] = {}
+    for line in lines if len(lines) > 1 else ():
+        if line and (found := _quoted(catalogue, line)) is not None:
+            document, view = found
+            # A line that no check counts shows no fault.
+            if not isinstance(document, LogLineOutput) or document.checks:
+                titles[view.title] = None
+    titles.pop(shown, None)
+    if titles:
+        yield StyledLine()
+        yield StyledLine(text="Also in this text; explain a line by itself to read more:")
+    for title in list(titles)[:_MAX_ALSO]:
+        yield StyledLine((StyledText("  "),), title)
+    if (rest := len(titles) - _MAX_ALSO) > 0:
+        yield StyledLine((StyledText("  "),), f"and {rest} more")
 
 
 def _search_lines(text: str, matches: Sequence[MatchOutput]) -> Iterator[StyledLine]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 
@@ -186,6 +187,30 @@ def test_a_line_of_the_kernel_log_without_a_meaning_may_be_a_message(
 ) -> None:
     killed = "Out of memory: Killed process 71 (python3) total-vm:1kB, anon-rss:1kB, file-rss:0kB"
     assert "out-of-memory (warning)" in printed(capsys, killed)
+
+
+def test_a_text_of_several_errors_lists_those_after_the_first(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = """\
+NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build
+NVRM: Xid (PCI:0000:9d:00): 48, pid='<unknown>', name=<unknown>, An uncorrectable double bit error (DBE)
+NVRM: Xid (PCI:0000:9d:00): 45, pid=1, name=python, Ch 00000008
+NVRM: Xid (PCI:0000:9d:00): 45, pid=2, name=python, Ch 00000009
+usb 1-3: USB disconnect, device number 4
+RuntimeError: CUDA error: out of memory
+"""
+    monkeypatch.setattr("sys.stdin", io.StringIO(log.partition("\n")[2]))
+    assert main(["explain", "-"]) == 0
+    first, _, also = capsys.readouterr().out.partition("Also in this text")
+    assert first.startswith("Xid 48 - ")
+    assert [line.split(" - ")[0] for line in also.splitlines() if " - " in line] == [
+        "  Xid 45",
+        "  Message of a program",
+    ]
+    monkeypatch.setattr("sys.stdin", io.StringIO(log.splitlines()[1]))
+    assert main(["explain", "-"]) == 0
+    assert "Also" not in capsys.readouterr().out
 
 
 def test_every_message_of_a_program_has_a_title_that_fits_a_line() -> None:
