@@ -2,7 +2,7 @@
 
 The driver probes its NVSwitches and GPUs before it logs `loading`, so the failures of a load precede that
 line by up to seconds. A sign with the time of the line would clear them. The line of the start may be lost:
-then the load begins with the line that the driver was unloaded, or as early as its probes may have begun.
+then the load begins with the line that the driver was unloaded.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _dated(begun_at: float | None, events: Sequence[Event]) -> tuple[float | Non
             # Earlier failures belong to the driver that is gone.
             begun_at = event.at
         elif event.signal == _LOADED:
-            dated = replace(event, at=_start(begun_at, event.at, event.at - _PROBES))
+            dated = replace(event, at=_start(begun_at, event.at, event.at))
             begun_at = None
         result.append(dated)
     return begun_at, tuple(result)

@@ -106,8 +106,7 @@ def test_event_is_reported_in_one_round_only() -> None:
 
 def test_driver_is_changing_for_ten_minutes_after_its_load() -> None:
     node = Node()
-    load = Event("driver.load_begun", 50_000), Event("driver.load", 50_000)
-    log = Observation("kmsg", NODE, events=load)
+    log = Observation("kmsg", NODE, events=(Event("driver.load", 50_000),))
     assert (
         node.signals(50_001, log, observe("host", NODE, {"host.uptime": 50_001.0}))["driver.changing"] is True
     )

@@ -21,15 +21,15 @@ def times(reading: Reading) -> list[float]:
 @pytest.mark.parametrize(
     ("events", "loads"),
     [
-        ([(LOADED, 900)], [890]),
+        ([(LOADED, 900)], [900]),
         ([(BEGUN, 890), (LOADED, 900)], [890]),
         ([(BEGUN, 890), (PROBE_FAILED, 899), (LOADED, 900)], [890]),
         ([(PROBE_FAILED, 900), (LOADED, 900)], [890]),
         ([(BEGUN, 890), (UNLOADED, 891), (LOADED, 900)], [891]),
         ([(UNLOADED, 891), (BEGUN, 892), (LOADED, 900)], [892]),
-        ([(UNLOADED, 200), (LOADED, 900)], [890]),
-        ([(BEGUN, 860), (LOADED, 861), (LOADED, 900)], [860, 890]),
-        ([(BEGUN, 200), (LOADED, 900)], [890]),
+        ([(UNLOADED, 200), (LOADED, 900)], [900]),
+        ([(BEGUN, 860), (LOADED, 861), (LOADED, 900)], [860, 900]),
+        ([(BEGUN, 200), (LOADED, 900)], [900]),
         ([(BEGUN, 200), (PROBE_FAILED, 900), (LOADED, 900)], [890]),
     ],
 )
