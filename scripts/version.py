@@ -23,13 +23,13 @@ FILES = (
     "Containerfile.agent",
     "Containerfile.aggregator",
     "README.md",
-    "docs/install/kubernetes.md",
+    "docs/contributing/releases.md",
     "docs/quickstart/kubernetes.md",
     "tests/docs/not_run.yaml",
     "tests/images/store.py",
 )
 
-_VARIABLES = r'__version__ = "|^TAG = "|^version: |^appVersion: "|newTag: |image\.version='
+_VARIABLES = r'__version__ = "|^TAG = "|^version: |^appVersion: "|newTag: |image\.version=|a tag such as `v'
 _COPY = re.compile(
     rf"({_VARIABLES}|nodeguard-(?:agent|aggregator):)\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?", re.MULTILINE
 )
