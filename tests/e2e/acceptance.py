@@ -116,7 +116,7 @@ class Acceptance:
             self.operator.run(QUICK_START, ROLLOUT)
         self.waits.for_all(begin, {"`nodeguard status`: all nodes are healthy": self._are_all_healthy})
         look = f"{IN_AGGREGATOR} nodeguard get nodes --unhealthy"
-        assert self.operator.run(QUICK_START, look) == "no nodes\n"
+        assert self.operator.run(QUICK_START, look) == f"no nodes: none of {len(self.site.nodes)} matches\n"
         assert "No resources found" in self.operator.run(QUICK_START, "kubectl get nodeincidents")
 
     def check_installation(self) -> None:
