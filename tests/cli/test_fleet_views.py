@@ -394,3 +394,14 @@ def test_refused_messages_of_a_node_are_shown_first() -> None:
     matches = describe_node(fleet.planner, service, "node-0", fleet.now)
     assert matches is not None
     assert line in look(node_view(matches), 200).splitlines()
+
+
+def test_a_list_that_filters_leave_empty_names_what_they_left_out() -> None:
+    lines = resource_lines(INCIDENT_TABLE, [], 80, wide=False, omitted=3, selected_from=5)
+    assert [(line.text, line.style) for line in lines] == [
+        ("no incidents: none of 5 matches", ""),
+        ("and 3 more: use filters", ""),
+    ]
+    assert [(line.text, line.style) for line in resource_lines(INCIDENT_TABLE, [], 80, wide=False)] == [
+        ("no incidents", "ok")
+    ]

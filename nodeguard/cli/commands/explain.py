@@ -34,7 +34,7 @@ from nodeguard.model.diagnosis import FaultClass
 _CODE = re.compile(r"(s?xid)[\s:#]*(.*)", re.IGNORECASE)
 # Words of a text that is a sentence rather than words to search for.
 _SENTENCE = 3
-# Lines of a text of which the faults are listed, and these faults: more are another day, or another tool's.
+# Lines of a pasted text that are looked at, which takes half a second, and errors in them that are listed.
 _MAX_LINES = 2_000
 _MAX_ALSO = 8
 _FLEET = ("node", "incident", "domain")
@@ -51,8 +51,11 @@ def run(options: Namespace) -> int:
         raise UsageError("SUBJECT is empty: name a check, a code or words to search for")
     if (explained := _explained(catalogue, text)) is not None:
         document, view = explained
-        lines = [*view_lines(view, PLAIN), *_also_lines(catalogue, text, view.title)]
-        print_output(document_or_text(document, options.output, lambda: format_lines(lines)))
+
+        def as_text() -> str:
+            return format_lines([*view_lines(view, PLAIN), *_also_lines(catalogue, text, view.title)])
+
+        print_output(document_or_text(document, options.output, as_text))
     else:
         matches = _search(catalogue, text)
         lines = list(_search_lines(text, matches))
@@ -207,11 +210,13 @@ def _also_lines(catalogue: Catalogue, text: str, shown: str) -> Iterator[StyledL
     lines = dict.fromkeys(line.strip() for line in text.splitlines()[:_MAX_LINES])
     titles: dict[str, None] = {}
     for line in lines if len(lines) > 1 else ():
-        if line and (found := _quoted(catalogue, line)) is not None:
-            document, view = found
-            # A line that no check counts shows no fault.
-            if not isinstance(document, LogLineOutput) or document.checks:
-                titles[view.title] = None
+        try:
+            found = _quoted(catalogue, line) if line else None
+        except UsageError:
+            continue  # A number that is no code must not hide the explanation of another line.
+        # A line that no check counts shows no fault.
+        if found is not None and not (isinstance(found[0], LogLineOutput) and not found[0].checks):
+            titles[found[1].title] = None
     titles.pop(shown, None)
     if titles:
         yield StyledLine()

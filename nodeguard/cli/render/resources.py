@@ -128,14 +128,17 @@ def resource_lines(
     """Return the lines of a table. width: of the terminal, None without one. omitted: items left out.
     selected_from: the number of items before filters of the command, where it is known.
     """
-    if not items:
+    if items:
+        columns = [column for column in table.columns if wide or not column.wide]
+        rows = [
+            [_cell(column.cell(item), is_last=column is columns[-1]) for column in columns] for item in items
+        ]
+        lines = table_lines([column.header for column in columns], rows, width)
+    else:
         text = f"no {table.plural or table.field}"
-        if selected_from:
-            text = f"{text}: none of {selected_from} matches"
-        return [StyledLine(text=text, style="ok" if table.kind == "incident" else "")]
-    columns = [column for column in table.columns if wide or not column.wide]
-    rows = [[_cell(column.cell(item), is_last=column is columns[-1]) for column in columns] for item in items]
-    lines = table_lines([column.header for column in columns], rows, width)
+        is_calm = table.kind == "incident" and not selected_from
+        matches = f": none of {selected_from} matches" if selected_from else ""
+        lines = [StyledLine(text=f"{text}{matches}", style="ok" if is_calm else "")]
     if omitted:
         lines.append(StyledLine(text=f"and {omitted} more: use filters"))
     return lines

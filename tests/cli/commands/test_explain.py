@@ -198,6 +198,7 @@ NVRM: Xid (PCI:0000:9d:00): 48, pid='<unknown>', name=<unknown>, An uncorrectabl
 NVRM: Xid (PCI:0000:9d:00): 45, pid=1, name=python, Ch 00000008
 NVRM: Xid (PCI:0000:9d:00): 45, pid=2, name=python, Ch 00000009
 usb 1-3: USB disconnect, device number 4
+NVRM: Xid (PCI:0000:9d:00): 99999999999999999999999999, pid=2, name=python, Ch 00000009
 RuntimeError: CUDA error: out of memory
 """
     monkeypatch.setattr("sys.stdin", io.StringIO(log.partition("\n")[2]))
