@@ -24,11 +24,12 @@ from nodeguard.cli.render.resources import (
 )
 from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.budget import BudgetList
+from nodeguard.fleet_api.schema.capacity import WorkState
 from nodeguard.fleet_api.schema.component import ComponentList, ComponentView
 from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary
 from nodeguard.fleet_api.schema.incident import IncidentList
 from nodeguard.fleet_api.schema.node import NodeList, NodeSummary
-from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary, WorkState
+from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
 from nodeguard.fleet_api.text.domain import domain_list_view
 from nodeguard.fleet_api.text.phrases import count_noun, first_names
 from nodeguard.fleet_api.view import View

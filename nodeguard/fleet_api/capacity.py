@@ -9,7 +9,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.marks_in_effect import is_in_effect
 from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.fleet_api.reasons import count_reasons, reason_kind
-from nodeguard.fleet_api.schema.status import CapacityView, WorkState
+from nodeguard.fleet_api.schema.capacity import CapacityView, WorkState
 from nodeguard.model.incident import IncidentState
 
 # States of a request without a mark.

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from nodeguard.fleet.decide.admission import MarkDecision
-from nodeguard.fleet_api.schema.status import ReasonCount
+from nodeguard.fleet_api.schema.capacity import ReasonCount
 from nodeguard.model.incident import IncidentState, WriteState
 
 # Reasons that are shown; the others are counted.

@@ -18,6 +18,7 @@ from nodeguard.fleet_api.incident import all_incidents, latest_end, worst_incide
 from nodeguard.fleet_api.node import injected_faults, known_health, refused_messages, repeat_offenders
 from nodeguard.fleet_api.reasons import count_reasons, exhausted_budget, reason_kind
 from nodeguard.fleet_api.schema.budget import BudgetList
+from nodeguard.fleet_api.schema.capacity import MarkedCounts
 from nodeguard.fleet_api.schema.status import (
     VERSION,
     AgentCounts,
@@ -26,7 +27,6 @@ from nodeguard.fleet_api.schema.status import (
     FleetStatus,
     InjectedFaultView,
     MarkCount,
-    MarkedCounts,
     NodeCounts,
     ObstacleView,
     OmittedIncidents,

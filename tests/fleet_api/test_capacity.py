@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet_api.node import list_nodes
-from nodeguard.fleet_api.schema.status import CapacityView, MarkCount, ReasonCount, WorkState
+from nodeguard.fleet_api.schema.capacity import CapacityView, ReasonCount, WorkState
+from nodeguard.fleet_api.schema.status import MarkCount
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.phrases import faulty_text
 from nodeguard.fleet_api.text.status import headline

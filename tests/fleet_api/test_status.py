@@ -5,13 +5,8 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.state.rejected_reports import RejectedReports
 from nodeguard.fleet_api.node import describe_node
-from nodeguard.fleet_api.schema.status import (
-    BudgetView,
-    MarkedCounts,
-    ObstacleView,
-    ReasonCount,
-    StateGroup,
-)
+from nodeguard.fleet_api.schema.capacity import MarkedCounts, ReasonCount
+from nodeguard.fleet_api.schema.status import BudgetView, ObstacleView, StateGroup
 from nodeguard.fleet_api.service_state import Obstacle, ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.phrases import number_text

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nodeguard.aggregator.pages.html import EMPTY, Html, element, join, link, nodes_path
-from nodeguard.fleet_api.schema.status import BudgetView, FleetStatus, WorkState
+from nodeguard.fleet_api.schema.capacity import WorkState
+from nodeguard.fleet_api.schema.status import BudgetView, FleetStatus
 from nodeguard.fleet_api.text.phrases import WORK_STATES, budget_name, budget_use
 from nodeguard.fleet_api.text.status import is_advice
 

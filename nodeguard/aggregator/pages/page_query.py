@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from nodeguard.fleet_api.fleet_map import SEVERITIES
-from nodeguard.fleet_api.schema.status import WorkState
+from nodeguard.fleet_api.schema.capacity import WorkState
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
 

@@ -7,13 +7,13 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.fleet.decide.release import WaitKind
+from nodeguard.fleet_api.schema.capacity import WorkState
 from nodeguard.fleet_api.schema.status import (
     BudgetView,
     IncidentSummary,
     InjectedFaultView,
     RefusedMessages,
     RepeatOffenderView,
-    WorkState,
 )
 from nodeguard.model.action import ActionState
 from nodeguard.model.finding import Action, DataStatus, Health

@@ -7,19 +7,17 @@ from collections.abc import Iterable, Sequence
 from nodeguard.fleet.diagnosis.results import CHECK, JOB
 from nodeguard.fleet.state.node_placement import POOL
 from nodeguard.fleet.state.topology.topologies import PLACES
+from nodeguard.fleet_api.schema.capacity import CapacityView, ReasonCount, WorkState
 from nodeguard.fleet_api.schema.domain import MissingLabelView, SuppressedCheckView, TopologyView
 from nodeguard.fleet_api.schema.node import MarkView, NodeSummary
 from nodeguard.fleet_api.schema.status import (
     BudgetView,
-    CapacityView,
     DryRunView,
     FleetStatus,
     InjectedFaultView,
-    ReasonCount,
     RefusedMessages,
     RepeatOffenderView,
     StateGroup,
-    WorkState,
 )
 from nodeguard.fleet_api.view import Field, Section, badge_heading
 from nodeguard.judge.formatting import format_duration

@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import JOB
+from nodeguard.fleet_api.schema.capacity import MarkedCounts, WorkState
 from nodeguard.fleet_api.schema.status import (
     AgentCounts,
     FleetStatus,
     IncidentSummary,
-    MarkedCounts,
     NodeCounts,
     OmittedIncidents,
     PolicyView,
-    WorkState,
 )
 from nodeguard.fleet_api.service_state import STANDALONE
 from nodeguard.fleet_api.text.phrases import (
