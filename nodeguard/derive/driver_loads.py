@@ -2,7 +2,7 @@
 
 The driver probes its NVSwitches and GPUs before it logs `loading`, so the failures of a load precede that
 line by up to seconds. A sign with the time of the line would clear them. The line of the start may be lost:
-then the load begins with the line that the driver was unloaded.
+then the load begins with the line that the driver was unloaded, or before the failures that only probes have.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from nodeguard.model.observation import Event, Reading
 
-_BEGUN, _PROBE_FAILED = "driver.load_begun", "driver.probe_failed"
-_LOADED, _UNLOADED = "driver.load", "driver.unload"
+_BEGUN, _LOADED, _UNLOADED = "driver.load_begun", "driver.load", "driver.unload"
+# Failures that the driver logs only while it probes: the count of the GPUs that failed, and an NVSwitch.
+_PROBE_FAILED = frozenset({"driver.probe_failed", "nvswitch.init_failed"})
 
 # Seconds that the probes of a load take at most, where the line of its start is lost: 0.1 to 2 in public logs
 # of machines with one to eight GPUs.
@@ -46,7 +47,7 @@ def _dated(begun_at: float | None, events: Sequence[Event]) -> tuple[float | Non
         dated = event
         if event.signal == _BEGUN:
             begun_at = event.at
-        elif event.signal == _PROBE_FAILED:
+        elif event.signal in _PROBE_FAILED:
             begun_at = _start(begun_at, event.at, event.at - _PROBES)
         elif event.signal == _UNLOADED:
             # Earlier failures belong to the driver that is gone.

@@ -8,6 +8,7 @@ from nodeguard.model.target import NODE
 
 BEGUN, PROBE_FAILED = "driver.load_begun", "driver.probe_failed"
 LOADED, UNLOADED = "driver.load", "driver.unload"
+SWITCH_FAILED = "nvswitch.init_failed"
 
 
 def log(*events: tuple[str, float]) -> Reading:
@@ -31,6 +32,10 @@ def times(reading: Reading) -> list[float]:
         ([(BEGUN, 860), (LOADED, 861), (LOADED, 900)], [860, 900]),
         ([(BEGUN, 200), (LOADED, 900)], [900]),
         ([(BEGUN, 200), (PROBE_FAILED, 900), (LOADED, 900)], [890]),
+        ([(SWITCH_FAILED, 899), (LOADED, 900)], [889]),
+        ([(BEGUN, 895), (SWITCH_FAILED, 899), (LOADED, 900)], [895]),
+        ([(SWITCH_FAILED, 700), (UNLOADED, 898), (LOADED, 900)], [898]),
+        ([(SWITCH_FAILED, 200), (LOADED, 900)], [900]),
     ],
 )
 def test_a_load_is_dated_at_its_start(events: list[tuple[str, float]], loads: list[float]) -> None:
