@@ -54,32 +54,34 @@ class Guidance(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FaultClass(Struct, frozen=True, forbid_unknown_fields=True):
-    """Faults that shared hardware or software can cause.
-
-    checks: patterns of check ids; a check votes in those of its topologies that are listed in `topologies`.
-    windows: seconds within which votes count together. share: minimum share of a domain's nodes. daily_rate:
-    onsets of one node a day, until the fleet's own rate is known. weak: whether a small share of many nodes
-    is only diagnosed after a delay. lasting: whether the fault lasts until it is fixed, so that the domain
-    stays degraded as long as its nodes show it. normal_operation: whether nodes without a fault show it, too:
-    then `daily_rate` is also usual of checks that ask for a mark. phrase: what the voting nodes do, as in `14
-    of 16 nodes lost a link`. job_start_checks: checks of events that the start of a job may cause, too.
-    action: on the nodes of a degraded domain; `none` where their repair does not help. guidance: None if a
-    class of a site has none.
-    """
+    """Faults that shared hardware or software can cause."""
 
     name: Annotated[str, identifier("link-down", "site-fans")]
     checks: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
+    """Patterns of check ids."""
     topologies: Annotated[tuple[VoteTopology, ...], Meta(min_length=1, max_length=11)]
+    """Topologies in which these checks vote, if they are among their own."""
     windows: Annotated[tuple[Window, ...], Meta(min_length=1, max_length=5)]
+    """Times within which votes count together."""
     share: NodeShare
+    """Minimum share of a domain's nodes that vote."""
     phrase: Annotated[str, Meta(min_length=1, max_length=100)]
+    """What the voting nodes do, as in `14 of 16 nodes lost a link`."""
     daily_rate: DailyRate = 0.01
+    """Onsets of one node a day, until the fleet's own rate is known."""
     weak: bool = False
+    """Whether a small share of many nodes is diagnosed only after a delay."""
     lasting: bool = False
+    """Whether the fault lasts until it is fixed, so the domain stays degraded while its nodes show it."""
     normal_operation: bool = False
+    """Whether nodes without a fault show it, too: then `daily_rate` is also usual of checks that ask for a
+    mark."""
     job_start_checks: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
+    """Patterns of checks of past events that the start of a job may cause, too: they then vote for it."""
     action: Action = Action.NONE
+    """Action on the nodes of a degraded domain."""
     guidance: Guidance | None = None
+    """What people do; None if a class of a site has none."""
 
 
 _MIN, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0

@@ -15,19 +15,19 @@ _Text = Annotated[str, Meta(max_length=256)]
 
 
 class Hardware(Struct, frozen=True, omit_defaults=True):
-    """The names by which a person finds a GPU; an unknown one is empty or None.
-
-    `index` is that of NVML and nvidia-smi, as of the last time that NVML listed the GPU. It is None if NVML
-    lists another GPU under it since. `serial` and `board_part_number` are printed on the board. `module_id`
-    is the number of the SXM socket. `slot` is the slot of the chassis, with its tray and the serial number of
-    the chassis.
-    """
+    """The names by which a person finds a GPU; an unknown one is empty or None."""
 
     index: _Number | None = None
+    """Index in NVML and nvidia-smi, when NVML last listed the GPU; None if NVML lists another GPU under it
+    since."""
     serial: _Text = ""
+    """Serial number, as printed on the board."""
     board_part_number: _Text = ""
+    """Part number, as printed on the board."""
     module_id: _Number | None = None
+    """Number of the SXM socket."""
     slot: _Text = ""
+    """Slot of the chassis, with its tray and the serial number of the chassis."""
 
     def completed_by(self, earlier: Hardware) -> Hardware:
         """Return the names, with those of an earlier reading of the same GPU for the unknown ones."""

@@ -14,11 +14,11 @@ from scripts.reference.schemas import open_api
 # Meanings of fields that have the same meaning wherever their struct does not define another one.
 COMMON = {
     "version": "Version of the response.",
-    "at": "Its time.",
+    "at": "Time of the response.",
     "since": "When it began.",
     "age": "Seconds since then.",
     "message": "One sentence.",
-    "reason": "In words.",
+    "reason": "The reason, in words.",
     "by": "Name of the operator.",
     "node": "Name of the node.",
     "pool": "Name of its pool.",
@@ -62,34 +62,30 @@ def http_fields() -> str:
     lines = [_INTRODUCTION, ""]
     for name, schema in schemas.items():
         if properties := schema.get("properties"):
-            about, meanings = field_meanings(schema)
+            meanings = field_meanings(schema)
             rows = (
                 (code(field), _type(content, schemas), meanings[field] or _about_type(content, schemas))
                 for field, content in properties.items()
             )
-            lines += [f"## {name}", "", about, "", *table(("field", "type", "meaning"), rows)]
+            lines += [
+                f"## {name}",
+                "",
+                " ".join(schema.get("description", "").split()),
+                "",
+                *table(("field", "type", "meaning"), rows),
+            ]
     return page("Fields of the HTTP API", *lines)
 
 
-def field_meanings(schema: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """Return the text about an object, and that about each of its fields; empty for a field without a text.
-
-    The docstring of a struct may end with texts about fields, `first, second: text.`
-    """
-    keys = "|".join(schema["properties"])
-    about, *texts = re.split(
-        rf"(?<=[.;]) (?=(?:(?:{keys}), )*(?:{keys}): )", " ".join(schema.get("description", "").split())
-    )
+def field_meanings(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Return the text about each field of an object: its docstring or the common one; empty for none."""
     meanings: dict[str, str] = {}
-    for text in texts:
-        names, _, meaning = text.rstrip(".;").partition(": ")
-        meanings |= dict.fromkeys(names.split(", "), f"{meaning[0].upper()}{meaning[1:]}.")
     for field, content in schema["properties"].items():
         default = COMMON.get(field, "")
         if not default and field.endswith(_AGE):
             default = f"Seconds since `{field.removesuffix(_AGE)}`."
-        meanings[field] = content.get("description") or meanings.get(field) or default
-    return about, meanings
+        meanings[field] = content.get("description") or default
+    return meanings
 
 
 def _about_type(content: Mapping[str, Any], schemas: Mapping[str, Any]) -> str:
@@ -121,9 +117,7 @@ def _type(content: Mapping[str, Any], schemas: Mapping[str, Any]) -> str:
 
 
 def fields_without_meaning(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the fields that no text explains: their own, that of the object, or that of their type."""
-    about, meanings = field_meanings(schema)
-    for field, meaning in meanings.items():
-        refers = "$ref" in str(schema["properties"][field])
-        if not meaning and not refers and not re.search(rf"\b{field}\b", about):
+    """Yield the fields that no text explains: neither their own nor that of their type."""
+    for field, meaning in field_meanings(schema).items():
+        if not meaning and "$ref" not in str(schema["properties"][field]):
             yield field

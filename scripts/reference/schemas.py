@@ -216,5 +216,6 @@ def policy_schema() -> str:
 def check_schema() -> str:
     """The JSON Schema of a file of checks."""
     draft = "https://json-schema.org/draft/2020-12/schema"
-    schema = with_clean_descriptions(write_amounts(msgspec.json.schema(CheckFileSchema)))
+    schema = write_amounts(msgspec.json.schema(CheckFileSchema))
+    schema = with_clean_descriptions({**schema, "$defs": with_field_descriptions(schema["$defs"])})
     return to_json({"$schema": draft, "title": "Checks of nodeguard", **schema}) + "\n"

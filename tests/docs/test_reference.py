@@ -41,7 +41,7 @@ def test_openapi_has_the_docstrings_of_fields() -> None:
         "type": "string",
     }
     reference = schemas["FleetStatus"]["properties"]["other_full_budgets"]
-    assert reference["description"].startswith("The sum of the budgets")
+    assert reference["description"].startswith("Sum of the budgets")
     assert reference["$ref"] == "#/components/schemas/ReasonCount"
     assert "description" not in schemas["ActionView"]["properties"]["age"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 
@@ -27,6 +28,17 @@ def test_every_key_of_the_check_language_is_described(form: type[msgspec.Struct]
     page = text("docs/reference/check-language.md")
     keys = [field.encode_name for field in msgspec.structs.fields(form)]
     assert [key for key in keys if f"`{key}`" not in page and f"`{{{key}:" not in page] == []
+
+
+def test_editors_show_a_description_of_every_key_of_the_check_language() -> None:
+    forms = json.loads(text("docs/reference/check.schema.json"))["$defs"]
+    keys = [
+        (form.__name__, key)
+        for form in CHECK_FORMS
+        for key, content in forms[form.__name__]["properties"].items()
+        if "description" not in content
+    ]
+    assert keys == []
 
 
 @pytest.mark.parametrize("form", [OptionsFile, ReportingOptions], ids=lambda form: form.__name__)

@@ -20,9 +20,10 @@ NodeNames = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=253)], 
 
 
 class PauseRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Set no new marks. reason: for other operators."""
+    """Set no new marks."""
 
     reason: Reason = ""
+    """The reason, for other operators."""
     by: By = ""
 
 
@@ -33,36 +34,34 @@ class ResumeRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UnmarkRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Pause, and remove all marks. nodes: hold these and remove their marks only, without a pause. reason: of
-    the hold, for other operators.
-    """
+    """Pause, and remove all marks."""
 
     by: By = ""
     nodes: NodeNames = ()
+    """Hold these nodes and remove their marks only, without a pause."""
     reason: Reason = ""
+    """Reason of the hold, for other operators."""
 
 
 class IncidentAction(Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator's action on an incident: acknowledge it, or clear it because its fault is fixed.
-
-    false_alarm: with a clear, record that there was no fault, also of an incident that is over; `withdraw`
-    withdraws that. reason: of either.
-    """
+    """Acknowledge an incident, clear it because its fault is fixed, or withdraw a recorded false alarm."""
 
     action: Literal["acknowledge", "clear", "withdraw"]
+    """What the operator does."""
     by: By = ""
     false_alarm: bool = False
+    """With `clear`: record that there was no fault, also of an incident that is over."""
     reason: Reason = ""
+    """Reason of a false alarm, or of its withdrawal."""
 
 
 class GpusRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Have the agent of a node close its handles of GPUs for so many seconds, or read all GPUs again for 0.
-
-    gpus: index, UUID or PCI address; none for all.
-    """
+    """Have the agent of a node close its handles of GPUs for a time, or read all GPUs again."""
 
     seconds: Annotated[int, Meta(ge=0, le=MAX_DETACH_SECONDS)]
+    """For how many seconds the agent closes the GPUs; 0 to read all again."""
     gpus: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=64)] = ()
+    """Index, UUID or PCI address of each GPU; none for all."""
     by: By = ""
 
 
@@ -73,6 +72,7 @@ class ActionResult(Struct, frozen=True):
 
 
 class ErrorResponse(Struct, frozen=True):
-    """An error. error: has the reason and the remedy."""
+    """An error."""
 
     error: str
+    """The reason and the remedy."""

@@ -15,3 +15,4 @@ class BudgetList(Struct, frozen=True):
     version: Literal[1]
     at: str
     budgets: tuple[BudgetView, ...]
+    """The budgets."""

@@ -22,33 +22,34 @@ class WorkState(StrEnum):
 
 
 class MarkedCounts(Struct, frozen=True):
-    """Marks of Nodes and device rules. nodes: each counted by its worst mark; devices: single GPUs of nodes
-    that stay in service.
-    """
+    """Marks of Nodes and device rules."""
 
     nodes: int = 0
+    """Number of nodes with this mark as their worst one."""
     devices: int = 0
+    """Number of marked GPUs of nodes that stay in service."""
 
 
 class ReasonCount(Struct, frozen=True):
-    """A reason, and the number of marks that it concerns, and of their nodes."""
+    """A reason, with the numbers of its marks and their nodes."""
 
     reason: str
     marks: int
+    """Number of marks."""
     nodes: int = 0
+    """Number of their nodes."""
 
 
 class CapacityView(Struct, frozen=True):
-    """Nodes by whether they take new work. reasons: why the marks of faulty nodes are not in effect, one for
-    each node, the most frequent first; other_reasons: the sum of those that are left out. A suppressed check
-    and the bad start of a job make no node faulty.
-    """
+    """Nodes by whether they take new work. A suppressed check and a bad job start make no node faulty."""
 
     nodes: dict[WorkState, int] = {}
-    """Number of nodes by work state, each counted once. `faulty`: in service, and the mark of their fault
-    is not in effect; `cordoned`: by others."""
+    """Number of nodes by work state, each counted once. `faulty`: in service, and the mark of their fault is
+    not in effect; `cordoned`: by others."""
     reasons: tuple[ReasonCount, ...] = ()
+    """Why the marks of faulty nodes are not in effect, one reason for each node, the most frequent first."""
     other_reasons: ReasonCount = ReasonCount("", 0)
+    """Sum of the reasons that `reasons` omits."""
 
     @property
     def faulty(self) -> int:

@@ -12,85 +12,99 @@ from nodeguard.model.incident import IncidentState
 
 
 class VoteView(Struct, frozen=True):
-    """A node of a domain with the fault for which the domain is or would be degraded. at: the latest start of
-    the fault on the node. check, target, message: of its active finding, empty after the end of the fault.
-    """
+    """A node of a domain with the fault for which the domain is or would be degraded."""
 
     node: str
     at: str
+    """When the fault last began on the node."""
     age: float
     check: str = ""
+    """Check of its active finding; empty after the end of the fault."""
     target: str = ""
+    """Target of that finding."""
     message: str = ""
+    """Message of that finding."""
 
 
 class FaultClassView(Struct, frozen=True):
-    """A fault class for which a domain may be degraded. symptom: the behavior of a node with the fault.
-    window: seconds. voters: nodes of the domain with the fault. share_threshold: minimum number of voters for
-    the required share; chance_threshold: for significance; threshold: the larger.
-    """
+    """A fault class for which a domain may be degraded."""
 
     fault_class: str
     symptom: str
+    """What a node with the fault does, such as `lost a link`."""
     window: float
+    """Time within which votes count together, in seconds."""
     voters: int
+    """Number of nodes of the domain with a vote."""
     share_threshold: int
+    """Minimum number of votes by the share of the class."""
     chance_threshold: int
+    """Minimum number of votes that chance does not explain."""
     threshold: int
+    """The larger of the two."""
 
 
 class MemberGroupView(Struct, frozen=True):
-    """Nodes of a domain in a special state. can_vote: whether they vote. nodes: number; names: the first
-    few.
-    """
+    """Nodes of a domain in a special state."""
 
     reason: str
     can_vote: bool
+    """Whether these nodes vote."""
     nodes: int
+    """Number of these nodes."""
     names: tuple[str, ...]
+    """Names of the first few."""
 
 
 class MissingLabelView(Struct, frozen=True):
-    """Nodes without a domain in a topology. key: the missing label, or `places`. nodes: number; names: the
-    first few. placeholders: how many of them have each placeholder in it, such as `unknown`.
-    """
+    """Nodes without a domain in a topology."""
 
     key: str
+    """The missing label; `places` where node locations are missing."""
     nodes: int
+    """Number of nodes that lack it."""
     names: tuple[str, ...]
+    """Names of the first few."""
     placeholders: Mapping[str, int] = {}
+    """Number of these nodes that have a placeholder in it, such as `unknown`, by placeholder."""
 
 
 class TopologyView(Struct, frozen=True):
-    """A topology. domains: number of its domains. keys: labels of a node's path, coarsest first; `places` if
-    the policy lists node locations; empty for versions.
-    """
+    """A topology."""
 
     topology: str
+    """Name of the topology, such as `fabric`."""
     domains: int
+    """Number of its domains."""
     keys: tuple[str, ...] = ()
+    """Labels of a node's path, coarsest first; `places` if the policy lists node locations; empty for
+    versions."""
     missing_labels: tuple[MissingLabelView, ...] = ()
+    """Labels or node locations that some nodes lack."""
 
 
 class DomainSummary(Struct, frozen=True):
-    """A domain in a list. voters: its nodes with any fault. fault_classes, state, reason: of a
-    degraded domain and its mark; state is None for a domain that is not degraded.
-    """
+    """A domain in a list."""
 
     domain: str
     members: int
     """Number of its nodes."""
     voters: int
+    """Number of its nodes with any fault."""
     state: IncidentState | None = None
+    """State of the mark of a degraded domain; null for a domain that is not degraded."""
     fault_classes: tuple[str, ...] = ()
+    """Fault classes for which it is degraded; empty if it is not."""
     reason: str = ""
+    """Why the mark is in this state; empty for none."""
 
 
 class SuppressedCheckView(Struct, frozen=True):
-    """A suppressed check. domain: the version on which it is suppressed, empty for everywhere."""
+    """A suppressed check."""
 
     check: str
     domain: str
+    """The version on which it is suppressed; empty for everywhere."""
     since: str
     age: float
     nodes: int
@@ -105,12 +119,15 @@ class DomainView(Struct, frozen=True):
     at: str
     domain: str
     topology: TopologyView
+    """Topology of the domain."""
     state: IncidentState | None
-    """Of the mark of a degraded domain; null where it is not degraded."""
+    """State of the mark of a degraded domain; null where it is not degraded."""
     reason: str
-    """Of the state."""
+    """Why the mark is in this state."""
     fault_classes: tuple[str, ...]
+    """Fault classes for which it is degraded."""
     since: str
+    """When it became degraded."""
     age: float
     began: str
     """When the first node voted."""
@@ -129,26 +146,29 @@ class DomainView(Struct, frozen=True):
     voting: int
     """Number of nodes that may vote."""
     member_groups: tuple[MemberGroupView, ...]
-    """Nodes that do not vote or are in a special state."""
+    """Groups of nodes that do not vote or are in a special state."""
     classes: tuple[FaultClassView, ...]
-    """Counts of new votes, within the window of each class before `at`."""
+    """For each fault class, the votes within its window before `at`."""
     votes: tuple[VoteView, ...]
+    """Nodes with the fault: the first few."""
     votes_omitted: int
     """Number of further votes."""
     siblings: int
     """Number of domains beside it."""
     siblings_members: int
-    """Number of nodes of these."""
+    """Number of nodes of these domains."""
     siblings_voters: int
     """Number of these nodes with the same fault."""
     parent: DomainSummary | None
+    """The domain of which it is a part; null for none."""
     children: tuple[DomainSummary, ...]
+    """The domains that are parts of it: the first few."""
     children_omitted: int
     """Number of further children."""
     suppressed_checks: tuple[SuppressedCheckView, ...]
     """Checks that are suppressed on this domain."""
     jobs: tuple[str, ...] = ()
-    """As of its incident."""
+    """The jobs on its nodes, as far as they were read."""
     jobs_omitted: int = 0
     guidance: Guidance | None = None
     """What people do about its fault class; null if that has none."""
@@ -163,13 +183,15 @@ class DomainView(Struct, frozen=True):
 
 
 class DomainList(Struct, frozen=True):
-    """Topologies, and their domains: those that are degraded or have a fault, or all. omitted: number of
-    domains above the limit of a response.
-    """
+    """Topologies, and their domains: those that are degraded or have a fault, or all."""
 
     version: Literal[1]
     at: str
     topologies: tuple[TopologyView, ...]
+    """All topologies."""
     domains: tuple[DomainSummary, ...]
+    """The domains."""
     omitted: int
+    """Number of domains above the limit of a response."""
     suppressed_checks: tuple[SuppressedCheckView, ...]
+    """All suppressed checks."""

@@ -14,29 +14,35 @@ HistoryChange = Literal[
 
 
 class HistoryEntry(Struct, frozen=True):
-    """One change. node, incident, domain: what it is about, each empty for none. text: one sentence; of an
-    operator's decision with the operator's name, as far as it was given.
-    """
+    """One change."""
 
     at: str
+    """When it happened."""
     change: HistoryChange
+    """What happened."""
     text: str
+    """The change in one sentence; that of an operator has the operator's name, as far as it was given."""
     node: str = ""
+    """The node that it is about; empty for none."""
     incident: str = ""
+    """The incident that it is about; empty for none."""
     domain: str = ""
+    """The domain that it is about; empty for none."""
 
 
 class HistoryView(Struct, frozen=True):
-    """The changes since a time, oldest first.
-
-    since: of the request. recorded_since: of the first record of this aggregator. is_complete: whether older
-    changes since then were left out, because there are too many. name: of the request, empty for the fleet.
-    """
+    """The changes since a time, oldest first."""
 
     version: Literal[1]
     at: str
     name: str
+    """The name in the request; empty for the fleet."""
     since: str
+    """Begin of the time in the request."""
     recorded_since: str
+    """Time of the first record of this aggregator."""
     is_complete: bool
+    """Whether all changes of this time are listed; false if older ones are left out because there are too
+    many."""
     entries: tuple[HistoryEntry, ...]
+    """The changes."""

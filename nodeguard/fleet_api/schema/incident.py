@@ -15,9 +15,7 @@ from nodeguard.model.incident import ClearAnswer, FalseAlarm, IncidentState, Wri
 
 
 class SymptomView(Struct, frozen=True):
-    """A finding of an incident, with the evidence of the agent. evidence_omitted: number of further
-    pieces.
-    """
+    """A finding of an incident, with the evidence of the agent."""
 
     check: str
     target: str
@@ -25,6 +23,7 @@ class SymptomView(Struct, frozen=True):
     message: str
     evidence: tuple[str, ...]
     evidence_omitted: int = 0
+    """Number of further pieces of evidence."""
 
 
 class IncidentView(Struct, frozen=True):
@@ -35,11 +34,12 @@ class IncidentView(Struct, frozen=True):
     name: str
     """Name of the incident."""
     node: str
+    """Name of the node; empty for the incident of a domain, a check or a job."""
     domain: str
     resource: str
-    """The failed target."""
+    """The failed target; `check/NAME` for a suppressed check, `job/NAME` for the start of a job."""
     scope: str
-    """The excluded work; empty for none."""
+    """What is, or would be, kept from work; empty for none."""
     component: str
     """The hardware in the target."""
     hardware: Hardware | None
@@ -47,7 +47,7 @@ class IncidentView(Struct, frozen=True):
     cause: str
     """The check that explains most symptoms."""
     fault_class: str
-    """Class of the cause."""
+    """Fault class of the cause."""
     health: Health
     action: Action
     state: IncidentState
@@ -63,22 +63,23 @@ class IncidentView(Struct, frozen=True):
     message: str
     """The problem."""
     reason: str
-    """Of its state."""
+    """Why it is in this state."""
     symptoms: tuple[SymptomView, ...]
+    """Its findings."""
     marks: tuple[MarkView, ...]
-    """With what each waits for."""
+    """Its marks, each with what its release waits for."""
     acknowledged: str
-    """The operator; empty for none."""
+    """The operator who acknowledged it; empty for none."""
     clear_request: str
-    """The operator and the time."""
+    """Who asked to clear it, and when; empty for none."""
     clear_result: ClearAnswer | None = None
-    """Null where it is not known."""
+    """Result of the clear; null where it is not known."""
     clear_message: str = ""
     """The answer of the node's agent."""
     false_alarm: FalseAlarm | None = None
     """The latest statement that it was no fault, which may be withdrawn; null for none."""
     until: str = ""
-    """End of the grace period of a pending incident."""
+    """End of the grace period of a pending incident; empty for others."""
     seconds_left: float = 0.0
     symptoms_omitted: int = 0
     """Number of symptoms above the listed ones, at the time of `message`."""
@@ -95,13 +96,15 @@ class IncidentView(Struct, frozen=True):
     mark: str | None = None
     """The most severe mark that is in effect for it, as last recorded."""
     guidance: Guidance | None = None
-    """Of a degraded domain, see DomainView."""
+    """What people do about a degraded domain; null for other incidents."""
 
 
 class IncidentList(Struct, frozen=True):
-    """Incidents, worst first. omitted: number of incidents above the limit of a response."""
+    """Incidents, worst first."""
 
     version: Literal[1]
     at: str
     incidents: tuple[IncidentSummary, ...]
+    """The incidents."""
     omitted: int
+    """Number of incidents above the limit of a response."""

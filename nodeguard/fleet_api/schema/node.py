@@ -22,15 +22,15 @@ from nodeguard.model.incident import IncidentState
 
 
 class ReleaseWaitView(Struct, frozen=True):
-    """The condition for the release of a mark.
-
-    on: the kind of condition. until, seconds_left: end of a soak period.
-    """
+    """The condition for the release of a mark."""
 
     on: WaitKind
+    """What the release waits for."""
     message: str
     until: str = ""
+    """End of the soak period; empty for another condition."""
     seconds_left: float = 0.0
+    """Seconds until then."""
 
 
 class MarkView(Struct, frozen=True):
@@ -40,9 +40,9 @@ class MarkView(Struct, frozen=True):
     device: str
     """The marked GPU, by its name in the cluster; empty for the node."""
     check: str
-    """Of `domain-degraded`, the fault class for which the domain is degraded."""
+    """The check that requested it; of `domain-degraded`, the fault class of the domain."""
     target: str
-    """Of `domain-degraded`, the domain."""
+    """The target, such as `gpu/0000:3b:00`; of `domain-degraded`, the domain."""
     targets: tuple[str, ...]
     component: str
     fault_class: str
@@ -52,6 +52,7 @@ class MarkView(Struct, frozen=True):
     written: bool
     """Whether the Node or the device has it already."""
     wait: ReleaseWaitView
+    """What its release waits for."""
     injected: bool = False
     """Whether an operator injected the fault."""
 
@@ -75,9 +76,9 @@ class FindingView(Struct, frozen=True):
     """A limit of the finding, in words; empty for none."""
     evidence: tuple[str, ...]
     state: IncidentState | None
-    """Of the mark that it requests; `Open` where the mark of its domain covers it, null for no request."""
+    """State of the mark that it requests; `Open` if the mark of its domain covers it; null for no request."""
     reason: str
-    """Of the state."""
+    """Why the mark is in this state."""
     until: str = ""
     """End of the grace period of a pending mark; empty for none."""
     seconds_left: float = 0.0
@@ -94,7 +95,7 @@ class FindingView(Struct, frozen=True):
 
 
 class MarkRequestView(Struct, frozen=True):
-    """A requested mark that is not set, with the reason. until, seconds_left, injected: see FindingView."""
+    """A requested mark that is not set, with the reason."""
 
     mark: str
     check: str
@@ -104,30 +105,37 @@ class MarkRequestView(Struct, frozen=True):
     age: float
     reason: str
     until: str = ""
+    """End of the grace period of a pending mark; empty for none."""
     seconds_left: float = 0.0
+    """Seconds until then."""
     injected: bool = False
+    """Whether an operator injected the fault."""
 
 
 class ChargeView(Struct, frozen=True):
-    """A charge to the budget of a check. device: see MarkView. ended: time of the release of the mark,
-    empty while the charge is active. count: recent releases; each doubles the soak period. injected: whether
-    every fault of the mark is injected.
-    """
+    """A charge to the budget of a check."""
 
     check: str
     device: str
+    """The marked GPU, by its name in the cluster; empty for the node."""
     at: str
+    """When the mark was charged."""
     age: float
     ended: str = ""
+    """Time of the release of the mark; empty while the charge is active."""
     count: int = 0
+    """Number of recent releases; each doubles the soak period."""
     injected: bool = False
+    """Whether every fault of the mark is injected."""
 
 
 class UnreadableView(Struct, frozen=True):
-    """Unread signals of a node: their source, readings, targets and the reason."""
+    """Data of a node that could not be read."""
 
     source: str
+    """Name of the source."""
     readings: str
+    """What could not be read."""
     reason: str
     targets: tuple[str, ...]
 
@@ -136,7 +144,7 @@ class ActionView(Struct, frozen=True):
     """A request of an operator to the agent of a node, with its last attempt."""
 
     kind: str
-    """An ActionKind, or one of a newer version."""
+    """Kind of the request; a newer version may add kinds."""
     purpose: str
     """What it does, after `to`."""
     request: str
@@ -152,6 +160,7 @@ class ActionView(Struct, frozen=True):
     changed_at: str
     """When the state changed last."""
     changed_age: float
+    """Seconds since `changed_at`."""
 
 
 class NodeView(Struct, frozen=True):
@@ -170,12 +179,12 @@ class NodeView(Struct, frozen=True):
     health_known: bool
     """Whether a check could be evaluated."""
     last_report: str
-    """Empty before the first report."""
+    """Time of the latest report; empty before the first."""
     last_report_age: float | None
     stale: bool
     """Whether the node has no current report."""
     boot_id: str
-    """The present boot."""
+    """Identity of the node's present boot."""
     agent_version: str
     """Version of nodeguard there."""
     catalogue_version: str
@@ -191,40 +200,47 @@ class NodeView(Struct, frozen=True):
     cordoned: bool
     """Whether nodeguard cordoned it."""
     hold: str
-    """The reason; empty for none."""
+    """Reason of the hold; empty for none."""
     maintenance: str
-    """The reason; empty for none."""
+    """Reason of the maintenance; empty for none."""
     marks: tuple[MarkView, ...]
+    """Its marks."""
     findings: tuple[FindingView, ...]
+    """Its findings."""
     withheld: tuple[MarkRequestView, ...]
+    """Requested marks that are withheld."""
     would_mark: tuple[MarkRequestView, ...]
-    """Requests of checks in observe mode."""
+    """Marks that checks in observe mode request."""
     charges: tuple[ChargeView, ...]
+    """Charges of its marks to the budgets of checks."""
     budgets: tuple[BudgetView, ...]
-    """Those that marks of the node are charged to."""
+    """Budgets to which marks of the node are charged."""
     unreadable: tuple[UnreadableView, ...]
+    """Data of the node that could not be read."""
     unknown_taints: tuple[str, ...]
     """Taints with nodeguard's keys that nodeguard did not set; they stay."""
     incidents: tuple[IncidentSummary, ...]
+    """Its unresolved incidents."""
     repeat_offenders: tuple[RepeatOffenderView, ...] = ()
+    """Repeat offenders that were last on this node."""
     pending: tuple[MarkRequestView, ...] = ()
-    """Requests in their grace period."""
+    """Requested marks in their grace period."""
     owner: str = ""
     """The webhook that owns the node; empty for none."""
     advisory: bool = False
     """Whether marks are advice, as without a cluster."""
     refused_messages: RefusedMessages | None = None
-    """Null for none in the past ten minutes."""
+    """Messages of its agent that were refused in the past ten minutes; null for none."""
     incidents_omitted: int = 0
     """Number of incidents of the node above the limits."""
     jobs: tuple[str, ...] = ()
     """Jobs on the node, as far as they were read."""
     injected_faults: tuple[InjectedFaultView, ...] = ()
-    """Those that operators injected, refused ones too; the findings have the accepted ones."""
+    """Faults that operators injected on it, refused ones too; `findings` has the accepted ones."""
     findings_omitted: int = 0
-    """Number of findings above those of a report."""
+    """Number of findings that its report omits because of the limit of a report."""
     actions: tuple[ActionView, ...] = ()
-    """The latest requests to its agent, of a day and those that still run."""
+    """The latest requests to its agent: those of the past day, and those that still run."""
     actions_omitted: int = 0
     """Number of further actions."""
 
@@ -234,19 +250,19 @@ class NodeSummary(Struct, frozen=True):
 
     node: str
     health: str
-    """As of NodeView."""
+    """Current health; `unknown` without a current report or without any evaluated check."""
     stale: bool
     """Whether the node has no current report."""
     marks: tuple[str, ...] = ()
-    """Of the node and its devices."""
+    """Marks of the node and its devices."""
     withheld: int = 0
-    """Number of such requested marks, as are `would_mark` and `pending`."""
+    """Number of requested marks that are withheld."""
     would_mark: int = 0
     """Number of marks that checks in observe mode request."""
     hold: str = ""
-    """The reason; empty for none."""
+    """Reason of the hold; empty for none."""
     maintenance: str = ""
-    """The reason; empty for none."""
+    """Reason of the maintenance; empty for none."""
     pending: int = 0
     """Number of marks in their grace period."""
     findings: int = 0
@@ -254,8 +270,9 @@ class NodeSummary(Struct, frozen=True):
     worst: str = ""
     """Check of the worst finding; empty for none."""
     message: str = ""
-    """Of the worst finding."""
+    """Message of the worst finding."""
     last_report_age: float | None = None
+    """Seconds since the latest report; null for none."""
     driver: str = ""
     platform: str = ""
     gpus: int = 0
@@ -272,3 +289,4 @@ class NodeList(Struct, frozen=True):
     version: Literal[1]
     at: str
     nodes: tuple[NodeSummary, ...]
+    """The nodes."""
