@@ -13,6 +13,9 @@ from nodeguard.fleet_api.text.status import is_advice
 # The width of a bar, and that of the narrowest visible part, in its own units.
 _WIDTH, _NARROWEST = 1000.0, 6.0
 
+# Budgets with a bar: one line of a wide screen.
+_BUDGETS = 4
+
 
 def capacity_section(status: FleetStatus) -> Html:
     """Return the nodes by whether they take work, as a bar and as links to them, and the budgets as bars;
@@ -26,9 +29,9 @@ def capacity_section(status: FleetStatus) -> Html:
     shown = [state for state in WORK_STATES if counts[state] or state != WorkState.NOT_READY]
     items = (_item(state, counts[state], labels[state]) for state in shown)
     parts = [(f"work {state}", counts[state] / total) for state in shown]
-    budgets = [_budget(budget) for budget in status.budgets]
-    if status.budgets_omitted:
-        more = f"and {status.budgets_omitted} more half used: nodeguard get budgets"
+    budgets = [_budget(budget) for budget in status.budgets[:_BUDGETS]]
+    if omitted_count := status.budgets_omitted + len(status.budgets[_BUDGETS:]):
+        more = f"and {omitted_count} more half used: nodeguard get budgets"
         budgets.append(element("li", more, class_="dim"))
     return element(
         "div",

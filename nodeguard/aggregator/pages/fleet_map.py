@@ -22,9 +22,9 @@ _CELLS = 240
 _HEALTHY = 300
 _NOTES = 120
 
-# Links of the groups that are open: about eight lines of a wide screen, so that the map of a fleet with many
+# Links of the groups that are open: about four lines of a wide screen, so that the map of a fleet with many
 # faults leaves the first screen to the decisions.
-_OPEN_LINKS = 120
+_OPEN_LINKS = 65
 
 # So few domains of a healthy fleet are shown at once.
 _OPEN = 48
@@ -68,8 +68,12 @@ def map_section(fleet: FleetMap) -> Html:
             _legend() if groups else EMPTY,
         ),
         element("div", join(groups), class_="map") if groups else EMPTY,
-        _folded(fleet.groups[len(groups) :], folded, more) if folded else more,
-        _healthy(fleet) if fleet.healthy else EMPTY,
+        element(
+            "div",
+            _folded(fleet.groups[len(groups) :], folded, more) if folded else more,
+            _healthy(fleet) if fleet.healthy else EMPTY,
+            class_="rest",
+        ),
         EMPTY if groups or fleet.healthy else element("p", "There are no nodes."),
         id="map",
     )
@@ -88,11 +92,11 @@ def _folded(map_groups: Sequence[MapGroup], groups: Sequence[Html], more: Html) 
 
 def _legend() -> Html:
     cells = (
-        join((element("i", _LETTERS[health], class_=f"cell {health}"), f" {health} "))
+        element("span", element("i", _LETTERS[health], class_=f"cell {health}"), f" {health}")
         for health in SEVERITIES[:-1]
     )
-    marked = element("i", class_="cell marked")
-    return element("small", join(cells), marked, " marked", class_="legend", aria_hidden="true")
+    marked = element("span", element("i", class_="cell marked"), " marked")
+    return element("small", *cells, marked, class_="legend", aria_hidden="true")
 
 
 def _healthy(fleet: FleetMap) -> Html:

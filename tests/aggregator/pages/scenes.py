@@ -114,9 +114,11 @@ def starting_fleet() -> Fleet:
     return fleet
 
 
-def large_fleet(faults: int) -> Fleet:
-    """7,500 nodes with faults of four checks, each in another rack."""
+def large_fleet(faults: int, leaf: int = 0) -> Fleet:
+    """7,500 nodes with faults of four checks, each in another rack. leaf: nodes of a failed leaf switch."""
     fleet, size = plain_fleet(7500), 7500
+    for number in range(512, 512 + leaf):
+        fleet.report(number, down())
     for number in range(faults):
         check = ("gpu-lost", "port-down", "gpu-ecc", "gpu-hot")[number % 4]
         fleet.report(number * size // faults, finding(check, message=f"message of {check}"))

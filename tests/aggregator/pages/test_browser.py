@@ -200,9 +200,9 @@ async def test_the_keyboard_reaches_faults_before_healthy_nodes(tab: Tab, faulty
         await tab.shows("document.querySelector('h1')?.innerText.includes('quarantined: gpu-lost')")
 
 
-@pytest.mark.parametrize("faults", [0, 40, 400])
-async def test_7500_nodes_fit_on_one_screen(tab: Tab, faults: int) -> None:
-    fleet = large_fleet(faults)
+@pytest.mark.parametrize(("faults", "leaf"), [(0, 0), (40, 0), (60, 8), (400, 0)])
+async def test_7500_nodes_fit_on_one_screen(tab: Tab, faults: int, leaf: int) -> None:
+    fleet = large_fleet(faults, leaf)
     await tab.view(1280)
     async with served(fleet, tab) as url:
         for topology in ("fabric", "power", "pool"):
