@@ -167,6 +167,7 @@ def describe_node(
         findings_omitted=report.omitted if report else 0,
         actions=actions,
         actions_omitted=actions_omitted,
+        record_problem=state.marks.observed(uid).record_problem,
     )
 
 

@@ -14,10 +14,20 @@ from nodeguard.kube import nodes
 from nodeguard.kube.client import STRATEGIC_MERGE_PATCH, version_number
 from nodeguard.kube.errors import ApiError, is_refusal
 from nodeguard.kube.fenced_client import FencedClient
-from nodeguard.kube.node_patch import MarkError, check_hold, condition_patch, is_held_back, mark_patch
+from nodeguard.kube.node_patch import (
+    MarkError,
+    check_hold,
+    condition_patch,
+    is_held_back,
+    mark_patch,
+    taint_patch,
+)
 from nodeguard.kube.repeated_writes import RepeatedWrites
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
 from nodeguard.model.node import Node
+
+# The field of a Node that the server names if its annotations together exceed 256 KiB.
+_ANNOTATIONS = "metadata.annotations"
 
 _UNDONE = "another client or an admission webhook changes the {} of {}"
 
@@ -39,7 +49,8 @@ class WriteResult(StrEnum):
 class WriteOutcome(Struct, frozen=True):
     """The result of writing a Node's marks. reason: why they are not written. node: as the response
     to the write has it; None if unknown. status: HTTP status of a failed request, 0 for no response. error:
-    of a write that is not done.
+    of a write that is not done. is_record_refused: whether the Node has no room for the record, so that only
+    its taints are written.
     """
 
     desired: DesiredNode
@@ -48,6 +59,7 @@ class WriteOutcome(Struct, frozen=True):
     node: Node | None = None
     status: int = 0
     error: WriteError | None = None
+    is_record_refused: bool = False
 
 
 class Executor:
@@ -140,19 +152,35 @@ class Executor:
         if error.status == 404:
             self._node_gone(desired)
             return
+        tainted = None
         try:
             # A Node with another uid and this name is a conflict or, with the same version, invalid.
-            if error.status in {409, 422} and await self._read(desired) is None:
-                return
+            if error.status in {409, 422}:
+                node = await self._read(desired)
+                if node is None:
+                    return
+                if _ANNOTATIONS in error.fields:
+                    tainted = await self._write_taints(node, desired)
         except ApiError as second:
             error = second
         if error.status == 409:
             raise ConflictError from None
         refusal = WriteError(error.message, is_refusal(error))
-        self._on_outcome(
-            WriteOutcome(desired, WriteResult.FAILED, error.message, status=error.status, error=refusal)
+        outcome = WriteOutcome(
+            desired, WriteResult.FAILED, error.message, tainted, error.status, refusal, tainted is not None
         )
+        self._on_outcome(outcome)
         raise error
+
+    async def _write_taints(self, node: Node, desired: DesiredNode) -> Node | None:
+        """Write the taints of a Node without room for their record. Returns the Node; None if it is held."""
+        if is_held_back(node, desired):
+            return None
+        if (patch := taint_patch(node, desired)) is not None:
+            node = nodes.decode_node(await self._client.write("PATCH", f"{nodes.PATH}/{node.name}", patch))
+            self._responses[node.uid] = node
+        self._queue_condition(node, desired)
+        return node
 
     def _latest(self, desired: DesiredNode) -> Node | None:
         """Return the Node from the watch or from a response, whichever is newer."""

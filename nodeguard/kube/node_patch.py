@@ -34,11 +34,7 @@ def mark_patch(node: Node, desired: DesiredNode, epoch: int) -> dict[str, Any] |
     patch is valid for this version of the Node only. epoch: of the lease; it is written with a change, and
     removed with the last mark. Raises MarkError.
     """
-    ours = _allowed_taints(desired, node)
-    spec: dict[str, Any] = {}
-    if set(ours) != {taint for taint in node.taints if _is_ours(taint)}:
-        theirs = [taint for taint in node.taints if not _is_ours(taint)]
-        spec["taints"] = [_taint_body(taint) for taint in (*theirs, *ours)] or None
+    spec = _taint_spec(node, desired)
     current_state = node.annotations.get(STATE_ANNOTATION, "")
     is_our_cordon = node.unschedulable and is_cordon_recorded(current_state)
     if desired.cordon and not node.unschedulable:
@@ -58,6 +54,14 @@ def mark_patch(node: Node, desired: DesiredNode, epoch: int) -> dict[str, Any] |
     annotations[EPOCH_ANNOTATION] = str(epoch) if state else None
     meta = {"uid": node.uid, "resourceVersion": node.version, "annotations": annotations}
     return {"metadata": meta, "spec": spec} if spec else {"metadata": meta}
+
+
+def taint_patch(node: Node, desired: DesiredNode) -> dict[str, Any] | None:
+    """Return the merge patch for the desired taints only; None if the Node has them. Without a record, a
+    cordon would count as an operator's, so that there is none. Raises MarkError.
+    """
+    spec = _taint_spec(node, desired)
+    return {"metadata": {"uid": node.uid, "resourceVersion": node.version}, "spec": spec} if spec else None
 
 
 def unmark_patch(node: Node, hold: str) -> dict[str, Any]:
@@ -144,6 +148,17 @@ def _fields(state: str) -> dict[str, Any]:
         return msgspec.json.decode(state, type=dict[str, Any])
     except msgspec.MsgspecError:
         return {}
+
+
+def _taint_spec(node: Node, desired: DesiredNode) -> dict[str, Any]:
+    """Return the part of the spec with the desired taints, after those of others; empty if the Node has them.
+    Raises MarkError.
+    """
+    ours = _allowed_taints(desired, node)
+    if set(ours) == {taint for taint in node.taints if _is_ours(taint)}:
+        return {}
+    theirs = [taint for taint in node.taints if not _is_ours(taint)]
+    return {"taints": [_taint_body(taint) for taint in (*theirs, *ours)] or None}
 
 
 def _allowed_taints(desired: DesiredNode, node: Node) -> tuple[Taint, ...]:

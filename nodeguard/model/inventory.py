@@ -57,6 +57,8 @@ class ObservedMarks(Struct, frozen=True):
     """Marks under nodeguard's names that no record explains, for messages: another client set them."""
     devices_in_effect: frozenset[Device] = _NO_DEVICES
     """Devices of the records with a mark that keeps work away."""
+    record_problem: str = ""
+    """Why the record is not stored beside the marks, although they are set; empty if it is."""
 
 
 NO_OBSERVED_MARKS = ObservedMarks()

@@ -14,6 +14,7 @@ from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.model.policy import Hold, Mode, SoakPeriod, TopologyLabels
 from nodeguard.wire.report import UnreadableTargets
+from tests.cli.fleet_output import look
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign, in_order
 
 LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0)
@@ -192,6 +193,24 @@ def test_devices_cordons_and_unknown_taints_are_shown() -> None:
         "OK node-1: tainted, but not by nodeguard (nodeguard.dev/quarantine=x); all checks passed; "
         "cordoned by an operator"
     )
+
+
+def test_a_refused_record_is_shown() -> None:
+    fleet = Fleet(2)
+    fleet.report(0, finding())
+    fleet.after(10.0)
+    fleet.carry_out()
+    cluster, tainted = fleet.planner.cluster, replace(fleet.nodes["uid-0"], annotations={})
+    record = cluster.observed("uid-0").records.node
+    cluster.update_node(tainted)
+    cluster.record_refused("uid-0", record, "Too long: may not be more than 262144 bytes")
+    fleet.see(tainted)
+    fleet.planner.state.update_observed("uid-0", cluster.observed("uid-0"))
+    view = page(fleet)
+    assert [mark.mark for mark in view.marks] == [Mark.QUARANTINE]
+    assert view.record_problem == "Too long: may not be more than 262144 bytes"
+    [line] = [line for line in look(node_view(view), 400).splitlines() if line.startswith("  record")]
+    assert "the record of the marks is refused: remove annotations of the Node: Too long" in line
 
 
 def test_unreadable_sources_are_shown() -> None:

@@ -311,6 +311,35 @@ async def test_a_node_that_is_held_meanwhile_is_not_marked(api: ApiClient, names
         assert ours(await read(api, first.name)) == set()
 
 
+async def test_a_node_without_room_for_the_record_gets_its_taints(api: ApiClient, names: list[str]) -> None:
+    key = "example.com/filling"
+    filling = {"metadata": {"annotations": {key: "x" * (256 * 1024 - len(key) - 60)}}}
+    await api.request("PATCH", f"{NODES}/{names[0]}", body=filling, content_type=MERGE_PATCH)
+    gpu_node = await read(api, names[0])
+    condition = NodeCondition("False", "GpuLost", "GPU 3 is lost")
+    async with writing(api) as writers:
+        wanted = desired(gpu_node, QUARANTINE, state='{"causes":[]}', cordon=True, condition=condition)
+        writers.executor.set_desired(wanted)
+        await writers.until(lambda: len(writers.outcomes) > 2)
+        outcome = writers.outcomes[0]
+        assert (outcome.result, outcome.is_record_refused) == (WriteResult.FAILED, True)
+        assert "metadata.annotations: Too long" in outcome.reason
+        assert outcome.node is not None
+        assert ours(outcome.node) == {QUARANTINE}
+        await writers.until(lambda: not writers.later.pending)
+        marked = await read(api, names[0])
+        # Without a record, the cordon would count as an operator's.
+        assert (ours(marked), marked.annotations, marked.unschedulable) == ({QUARANTINE}, {}, False)
+        assert marked.condition == condition
+
+        empty = {"metadata": {"annotations": {key: None}}}
+        await api.request("PATCH", f"{NODES}/{names[0]}", body=empty, content_type=MERGE_PATCH)
+        await writers.idle()
+        assert writers.outcomes[-1].result == WriteResult.WRITTEN
+        marked = await read(api, names[0])
+        assert (STATE_ANNOTATION in marked.annotations, marked.unschedulable) == (True, True)
+
+
 async def update_node(api: ApiClient, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Read, modify and write until there is no conflict, as kubectl and controllers do."""
     while True:

@@ -271,6 +271,8 @@ class KubernetesBackend:
                 logger.warning(
                     "cannot mark the Node", extra={"node": outcome.desired.name, "reason": outcome.reason}
                 )
+        if outcome.is_record_refused and uid in self._cluster.nodes:
+            self._cluster.record_refused(uid, outcome.desired.record, outcome.reason)
         if outcome.node is not None and uid in self._cluster.nodes:
             self.watches.node_changed(outcome.node)
 

@@ -61,6 +61,14 @@ class ClusterWrites(Struct, frozen=True):
         return bool(self.nodes or self.rules or self.rules_gone)
 
 
+class _RefusedRecord(Struct, frozen=True):
+    """The record of a Node's marks that the API server refuses. state: the annotation meanwhile."""
+
+    record: MarkRecord
+    state: str
+    reason: str
+
+
 class ObservedCluster:
     """The objects of a cluster. nodes: by uid. rules: device rules of nodeguard, by name."""
 
@@ -70,6 +78,7 @@ class ObservedCluster:
         self.rules: dict[str, DeviceRule] = {}
         self._uids: dict[str, str] = {}
         self._records: dict[str, MarkRecord] = {}  # by uid, without those that are empty
+        self._refused: dict[str, _RefusedRecord] = {}  # by uid
         self._rules_by_node: dict[str, dict[str, DeviceRule]] = defaultdict(dict)
         self._devices = DeviceIndex()
         # Names of rules that are being created, by uid of the Node.
@@ -92,19 +101,23 @@ class ObservedCluster:
         if before != node.uid:
             self.remove_node(before)
         self.nodes[node.uid], self._uids[node.name] = node, node.uid
-        record = decode_record(node.annotations.get(STATE_ANNOTATION, "")) or _EMPTY
-        if record == _EMPTY:
-            record = self._kept_record(node)
+        record = self._record(node)
         if record == _EMPTY:
             self._records.pop(node.uid, None)
         else:
             self._records[node.uid] = record
         return inventory_node(node, record, self._owner(node)), self.observed(node.uid)
 
+    def record_refused(self, uid: str, record: MarkRecord, reason: str) -> None:
+        """Keep the record of a Node's marks that the API server refuses, while a taint of it is there."""
+        state = self.nodes[uid].annotations.get(STATE_ANNOTATION, "")
+        self._refused[uid] = _RefusedRecord(record, state, reason)
+
     def remove_node(self, uid: str) -> None:
         """Remove a deleted Node."""
         node = self.nodes.pop(uid, None)
         self._records.pop(uid, None)
+        self._refused.pop(uid, None)
         self._issued_rules.pop(uid, None)
         if node is not None and self._uids.get(node.name) == uid:
             del self._uids[node.name]
@@ -151,6 +164,7 @@ class ObservedCluster:
             is_out=record.cordoned and node.unschedulable,
             foreign=tuple(f"{taint.key}={taint.value}" for taint in unexplained_taints(node, record)),
             devices_in_effect=frozenset(device for device in devices if self._is_tainted(uid, device)),
+            record_problem=refused.reason if (refused := self._refused.get(uid)) is not None else "",
         )
 
     def carries(self, decision: NodeDecision, writes: MarkWrites) -> bool:
@@ -186,10 +200,10 @@ class ObservedCluster:
 
     def removal(self) -> ClusterWrites:
         """Return the writes that remove every mark of nodeguard. Taints that others set stay."""
-        return ClusterWrites(
-            nodes=tuple(unmarked_node(node) for node in self.nodes.values() if not is_unmarked(node)),
-            rules_gone=tuple(self.rules),
-        )
+        refused = {uid: refused.record for uid, refused in self._refused.items()}
+        marked = (node for uid, node in self.nodes.items() if not is_unmarked(node, refused.get(uid)))
+        nodes = tuple(unmarked_node(node, refused.get(node.uid)) for node in marked)
+        return ClusterWrites(nodes, rules_gone=tuple(self.rules))
 
     def record_issued(self, writes: ClusterWrites) -> None:
         """Record that writes are being carried out."""
@@ -206,14 +220,21 @@ class ObservedCluster:
     def _owner(self, node: Node) -> str:
         return self._owners.owner(node.name, node.labels)
 
-    def _kept_record(self, node: Node) -> MarkRecord:
-        """Return the record of a Node that lost its annotation: the latest one while a taint of it stays.
+    def _record(self, node: Node) -> MarkRecord:
+        """Return the record of a Node: if its annotation is gone or refused, the latest record while a taint
+        of it stays. Else the taint would count as another client's.
 
-        Else the taint would count as another client's. A cordon may be an operator's since then.
+        Only the annotation shows that a cordon is nodeguard's: it may be an operator's since then.
         """
-        record = self._records.get(node.uid, _EMPTY)
-        is_tainted = bool(own_taints(node, record))
-        return replace(record, cordoned=False) if is_tainted else _EMPTY
+        state = node.annotations.get(STATE_ANNOTATION, "")
+        annotated, refused = decode_record(state) or _EMPTY, self._refused.pop(node.uid, None)
+        if refused is not None and refused.state == state and own_taints(node, refused.record):
+            self._refused[node.uid] = refused
+            return replace(refused.record, cordoned=annotated.cordoned)
+        latest = self._records.get(node.uid, _EMPTY)
+        if annotated == _EMPTY and own_taints(node, latest):
+            return replace(latest, cordoned=False)
+        return annotated
 
     def _desired_node(self, node: Node, decision: NodeDecision, writes: MarkWrites) -> DesiredNode:
         record, accepted = self._records.get(node.uid, _EMPTY), self._owners.accepted.get(node.uid)

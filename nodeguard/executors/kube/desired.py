@@ -60,12 +60,13 @@ def own_taint_keys(record: MarkRecord) -> frozenset[str]:
     return _unknown_taint_keys(record).union(mark.key for mark in record.marks)
 
 
-def foreign_taints(node: Node) -> tuple[Taint, ...]:
+def foreign_taints(node: Node, record: MarkRecord | None = None) -> tuple[Taint, ...]:
     """Return the taints with nodeguard's prefix that the record of a Node does not explain: others set them.
 
-    If the record is invalid, all are nodeguard's: an operator who removes all marks expects none to stay.
+    record: if the API server refuses it; None for that of the annotation. If this one is invalid, all are
+    nodeguard's: an operator who removes all marks expects none to stay.
     """
-    record = decode_record(node.annotations.get(STATE_ANNOTATION, ""))
+    record = record or decode_record(node.annotations.get(STATE_ANNOTATION, ""))
     return () if record is None else unexplained_taints(node, record)
 
 
@@ -125,16 +126,18 @@ def desired_node(
     )
 
 
-def unmarked_node(node: Node) -> DesiredNode:
-    """Return the desired state of a Node without marks of nodeguard. Taints and cordons of others stay."""
+def unmarked_node(node: Node, record: MarkRecord | None = None) -> DesiredNode:
+    """Return the desired state of a Node without marks of nodeguard. Taints and cordons of others stay.
+    record: see foreign_taints.
+    """
     return DesiredNode(
-        node.uid, node.name, foreign_taints(node), cordon=False, condition=NodeCondition("", "")
+        node.uid, node.name, foreign_taints(node, record), cordon=False, condition=NodeCondition("", "")
     )
 
 
-def is_unmarked(node: Node) -> bool:
-    """Return whether a Node has nothing of nodeguard to remove."""
-    foreign = foreign_taints(node)
+def is_unmarked(node: Node, record: MarkRecord | None = None) -> bool:
+    """Return whether a Node has nothing of nodeguard to remove. record: see foreign_taints."""
+    foreign = foreign_taints(node, record)
     return (
         node.condition is None
         and not node.annotations.get(STATE_ANNOTATION)

@@ -243,6 +243,8 @@ class NodeView(Struct, frozen=True):
     """The latest requests to its agent: those of the past day, and those that still run."""
     actions_omitted: int = 0
     """Number of further actions."""
+    record_problem: str = ""
+    """Why the record of the marks is not on the node, although they are; empty if it is."""
 
 
 class NodeSummary(Struct, frozen=True):

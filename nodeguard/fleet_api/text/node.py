@@ -166,6 +166,9 @@ def _facts(node: NodeView) -> Iterator[Field]:
     if node.unknown_taints:
         text = f"foreign nodeguard.dev taints, left unchanged: {first_names(node.unknown_taints)}"
         yield Field("taints", text, name_style="warning")
+    if node.record_problem:
+        text = f"the record of the marks is refused: remove annotations of the Node: {node.record_problem}"
+        yield Field("record", text, name_style="warning")
 
 
 # The state of an action, after what it does.

@@ -158,6 +158,35 @@ def test_a_record_that_is_removed_with_its_taint_is_gone(cluster: ObservedCluste
     assert (observed.records.node, observed.foreign) == (MarkRecord(), ("nodeguard.dev/quarantine=gpu",))
 
 
+SUSPECT = MarkRecord((replace(CAUSE, mark=Mark.SUSPECT),), Charge("gpu-lost", Mark.SUSPECT, 10.0))
+
+
+@pytest.mark.parametrize("earlier", [UNMARKED, NodeDecision("u1", "gpu-1", NodeMarks(SUSPECT))])
+def test_a_record_that_is_refused_stays_with_its_taint(
+    cluster: ObservedCluster, earlier: NodeDecision
+) -> None:
+    carry_out(cluster, earlier)
+    before = cluster.nodes["u1"]
+    [desired] = cluster.writes((MARKED,), WRITES).nodes
+    tainted = replace(before, taints=(*NODE.taints, *desired.taints))
+    # The watch may deliver the Node before the response does.
+    cluster.update_node(tainted)
+    cluster.record_refused("u1", desired.record, "too long")
+    _, observed = cluster.update_node(tainted)
+    assert (observed.records.node, observed.foreign, observed.record_problem) == (RECORD, (), "too long")
+    assert not cluster.carries(MARKED, WRITES)
+    [removal] = cluster.removal().nodes
+    assert removal.taints == ()
+    carry_out(cluster, UNMARKED)
+    assert (cluster.nodes["u1"].taints, cluster.observed("u1").record_problem) == (NODE.taints, "")
+
+
+def test_a_record_that_is_stored_after_all_has_no_problem(cluster: ObservedCluster) -> None:
+    cluster.record_refused("u1", RECORD, "too long")
+    carry_out(cluster, MARKED)
+    assert (cluster.observed("u1").records.node, cluster.observed("u1").record_problem) == (RECORD, "")
+
+
 def test_a_removal_leaves_what_others_set(cluster: ObservedCluster) -> None:
     carry_out(cluster, MARKED)
     theirs = Taint("nodeguard.dev/drill", "NoSchedule")
