@@ -140,6 +140,17 @@ class ProgramMessage(Struct, frozen=True):
     checks: tuple[str, ...] = ()
 
 
+class Word(Struct, frozen=True):
+    """A word that nodeguard prints, such as a state or the name of a metric.
+
+    names: the word, then other forms of it; `*` stands for any text. meaning: sentences, with code in
+    backquotes.
+    """
+
+    names: tuple[str, ...]
+    meaning: str
+
+
 class Catalogue(Struct, frozen=True):
     """All data of the evaluation.
 
@@ -158,6 +169,7 @@ class Catalogue(Struct, frozen=True):
     recovery: dict[int, RecoveryAction] = {}
     fault_classes: tuple[FaultClass, ...] = ()
     program_messages: tuple[ProgramMessage, ...] = ()
+    words: tuple[Word, ...] = ()
 
     @property
     def fact_checks(self) -> frozenset[str]:

@@ -65,11 +65,11 @@ def _about(option: Option) -> str:
     return f"{option.about}: {choices}" if choices else option.about
 
 
-def metrics() -> str:
-    """All metric families of agent, `nodeguard check` and aggregator, with type and labels."""
+def metric_pages() -> tuple[tuple[str, str, str], ...]:
+    """Return the metrics of agent, `nodeguard check` and aggregator: title, how to read them, and text."""
     from tests.alerts import pages  # noqa: PLC0415 - the aggregator of the tests serves every family
 
-    parts = (
+    return (
         ("Agent", "Port 9434, `/metrics`.", pages.agent_page()),
         ("nodeguard check -o prometheus", "For the textfile collector of node_exporter.", pages.check_page()),
         (
@@ -78,8 +78,12 @@ def metrics() -> str:
             asyncio.run(pages.aggregator_page()),
         ),
     )
+
+
+def metrics() -> str:
+    """All metric families of agent, `nodeguard check` and aggregator, with type and labels."""
     lines = []
-    for title, about, text in parts:
+    for title, about, text in metric_pages():
         rows = (
             (code(name), kind, ", ".join(map(code, labels)), about)
             for name, kind, labels, about in families(text)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scripts.reference import chart_values, checks, http_fields, listings, schemas
+from scripts.reference import chart_values, checks, http_fields, listings, schemas, words
 
 PAGES: dict[str, Callable[[], str]] = {
+    "checks/tables/metrics.yaml": words.metrics_table,
     "docs/decisions/index.md": listings.decisions,
+    "docs/glossary.md": words.glossary,
     "docs/reference/chart-values.md": chart_values.chart_values,
     "docs/reference/check.schema.json": schemas.check_schema,
     "docs/reference/cli.md": listings.cli,

@@ -1,39 +1,34 @@
-"""nodeguard explain: a check, a fault class, an Xid, an SXid, a line of a log or the error of a program."""
+"""nodeguard explain: a check, a class, a code, a word of the output, a line of a log, a program's error."""
 
 from __future__ import annotations
 
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-
-from msgspec import Struct
+from collections.abc import Iterator, Mapping
 
 from nodeguard.catalog.program_messages import find_program_message
+from nodeguard.catalog.words import find_word
 from nodeguard.cli.check_catalogue import STDIN, load_catalogue
 from nodeguard.cli.options import add_checks, add_output
+from nodeguard.cli.render.catalogue_search import contains_words, search, search_lines
 from nodeguard.cli.render.log_line import LogLineOutput, explain_log_line, log_line_view
 from nodeguard.cli.render.program_message import program_message_view
 from nodeguard.cli.render.terminal import PLAIN, StyledLine, StyledText, format_lines, view_lines
-from nodeguard.cli.render.xid import (
-    CodeOutput,
-    code_rows,
-    parse_code,
-    sxid_output,
-    xid_output,
-)
+from nodeguard.cli.render.word import signal_view, word_view
+from nodeguard.cli.render.xid import CodeOutput, code_rows, parse_code, sxid_output, xid_output
 from nodeguard.cli.streams import document_or_text, print_output
-from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.text.check import explain_check, explain_class, explanation
-from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.view import Field, Row, View
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.check import Check
+from nodeguard.model.check import Check, EventOccurred
 from nodeguard.model.diagnosis import FaultClass
+from nodeguard.model.signal import Signal
 
+# A class is a fault class of the diagnosis, or the family of checks that the value of a taint names.
+_CLASS = re.compile(r"class\s+", re.IGNORECASE)
 _CODE = re.compile(r"(s?xid)[\s:#]*(.*)", re.IGNORECASE)
-# Words of a text that is a sentence rather than words to search for.
-_SENTENCE = 3
 # Lines of a pasted text that are looked at, which takes half a second, and errors in them that are listed.
 _MAX_LINES = 2_000
 _MAX_ALSO = 8
@@ -45,11 +40,11 @@ def run(options: Namespace) -> int:
     if options.words[0].lower() in _FLEET:
         kind = options.words[0].lower()
         raise UsageError(f"a {kind} is described, not explained: write nodeguard describe {kind} NAME")
-    catalogue, _ = load_catalogue(options.checks)
+    catalogue, signals = load_catalogue(options.checks)
     text = (sys.stdin.read() if options.words == [STDIN] else " ".join(options.words)).strip()
     if not text:
         raise UsageError("SUBJECT is empty: name a check, a code or words to search for")
-    if (explained := _explained(catalogue, text)) is not None:
+    if (explained := _explained(catalogue, signals, text)) is not None:
         document, view = explained
 
         def as_text() -> str:
@@ -57,13 +52,13 @@ def run(options: Namespace) -> int:
 
         print_output(document_or_text(document, options.output, as_text))
     else:
-        matches = _search(catalogue, text)
-        lines = list(_search_lines(text, matches))
+        matches = search(catalogue, _CLASS.sub("", text))
+        lines = list(search_lines(text, matches))
         print_output(document_or_text(matches, options.output, lambda: format_lines(lines)))
     return OK
 
 
-def _explained(catalogue: Catalogue, text: str) -> tuple[object, View] | None:
+def _explained(catalogue: Catalogue, signals: Mapping[str, Signal], text: str) -> tuple[object, View] | None:
     """Return the document and the view of the first thing that a text names or quotes; None for none."""
     if (code := _code(catalogue, text)) is not None:
         return code, _code_view(catalogue, code)
@@ -71,6 +66,13 @@ def _explained(catalogue: Catalogue, text: str) -> tuple[object, View] | None:
         return check, explain_check(check)
     if (fault_class := _fault_class(catalogue, text)) is not None:
         return fault_class, explain_class(catalogue, fault_class)
+    if (word := find_word(catalogue.words, text)) is not None:
+        words = text.lower().split()
+        return word, word_view(
+            text, word, [check.id for check in catalogue.checks if contains_words(words, check.id)]
+        )
+    if (signal := signals.get(text)) is not None:
+        return signal, signal_view(signal, [check.id for check in catalogue.checks if _reads(check, text)])
     return _quoted(catalogue, text)
 
 
@@ -90,13 +92,15 @@ def build_parser() -> ArgumentParser:
     """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard explain",
-        description="Explain what a check, a fault class, an Xid, an SXid, a line of the kernel log or the "
-        "error of a program means and what to do. Other words are searched in all checks and codes.",
+        description="Explain what a check, a class of faults, an Xid, an SXid, a line of the kernel log or "
+        "the error of a program means and what to do, and what a word of nodeguard's output means. Other "
+        "words are searched in all checks and codes.",
         examples=(
             "nodeguard explain gpu-lost",
             "nodeguard explain 79",
             "nodeguard explain sxid 20034",
             "nodeguard explain link-down",
+            "nodeguard explain withheld",
             "nodeguard explain ecc",
             "nodeguard explain 'NCCL timeout'",
             "nodeguard explain 'nvme nvme0: I/O 221 QID 12 timeout, aborting'",
@@ -107,8 +111,9 @@ def build_parser() -> ArgumentParser:
         "words",
         nargs="+",
         metavar="SUBJECT",
-        help="name of a check or a fault class; xid NUMBER, sxid NUMBER or a NUMBER; words to search for, "
-        "after sxid in SXids only; a line of the kernel log; an error of CUDA, NCCL or PyTorch; or - for a "
+        help="name of a check, a class, a signal or a metric; a state, a reason or another word that "
+        "nodeguard prints; xid NUMBER, sxid NUMBER or a NUMBER; words to search for, after sxid in SXids "
+        "only; a line of the kernel log; an error of CUDA, NCCL, PyTorch, Slurm or Kubernetes; or - for a "
         "text on standard input",
     )
     add_output(parser, "text", "json", "yaml")
@@ -126,7 +131,7 @@ def _check(catalogue: Catalogue, name: str) -> Check | None:
 
 def _fault_class(catalogue: Catalogue, name: str) -> FaultClass | None:
     """Return the fault class of a name, None for none."""
-    name = name.lower().removeprefix("class ")
+    name = _CLASS.sub("", name).lower()
     return next((item for item in catalogue.fault_classes if item.name == name), None)
 
 
@@ -159,50 +164,10 @@ def _code_view(catalogue: Catalogue, output: CodeOutput) -> View:
     return explanation(f"{'SXid' if is_sxid else 'Xid'} {output.code}", title, rows)
 
 
-class MatchOutput(Struct, frozen=True):
-    """A result of a search. name: what to explain. health: of a check, empty for a code."""
-
-    name: str
-    title: str
-    health: str = ""
-
-
-def _search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
-    """Return the checks and codes that contain all words of a text, only SXids if its first word is `sxid`.
-    Raises UsageError for none.
-    """
-    words = text.lower().split()
-    only_sxids = words[0] == "sxid"
-    words = words[1:] if only_sxids else words
-
-    def contains(*texts: str) -> bool:
-        joined = " ".join(texts).lower()
-        return all(term in joined for term in words)
-
-    # A name or title is a better match than an explanation, which is searched where no name matches.
-    checks = [check for check in catalogue.checks if contains(check.id, check.title, check.family)]
-    checks = checks or [check for check in catalogue.checks if contains(check.title, check.description)]
-    sxids = [
-        MatchOutput(f"sxid {row.code}", row.name.replace("_", " "))
-        for row in catalogue.sxids.values()
-        if contains(row.name.replace("_", " "))
-    ]
-    matches = [MatchOutput(check.id, check.title, check.health.value) for check in checks]
-    matches += [
-        MatchOutput(f"xid {row.code}", row.summary)
-        for row in catalogue.xids.values()
-        if contains(row.name, row.summary)
-    ]
-    matches = sxids if only_sxids else matches + sxids
-    if not matches and len(words) >= _SENTENCE:
-        raise UsageError(
-            "the text is no line of the kernel log and no error of a program that nodeguard knows: run "
-            "nodeguard check on the node, which finds a fault of the machine without it"
-        )
-    if not matches:
-        hint = did_you_mean(text, [check.id for check in catalogue.checks])
-        raise UsageError(f"'{text}' matches no check, Xid or SXid: {hint}see nodeguard get checks")
-    return matches
+def _reads(check: Check, signal: str) -> bool:
+    """Return whether a check evaluates a signal."""
+    leaves = check.leaves()
+    return signal in (leaf.event if isinstance(leaf, EventOccurred) else leaf.signal for leaf in leaves)
 
 
 def _also_lines(catalogue: Catalogue, text: str, shown: str) -> Iterator[StyledLine]:
@@ -225,20 +190,3 @@ def _also_lines(catalogue: Catalogue, text: str, shown: str) -> Iterator[StyledL
         yield StyledLine((StyledText("  "),), title)
     if (rest := len(titles) - _MAX_ALSO) > 0:
         yield StyledLine((StyledText("  "),), f"and {rest} more")
-
-
-def _search_lines(text: str, matches: Sequence[MatchOutput]) -> Iterator[StyledLine]:
-    others = [match for match in matches if not match.name.startswith("sxid ")]
-    shown = others or matches
-    width = max(len(match.name) for match in shown)
-    title = count_noun(len(matches), "match", "matches")
-    yield StyledLine((StyledText(title, "strong"), StyledText(" - ")), text, "strong")
-    yield StyledLine()
-    for match in shown:
-        health = StyledText(f"{match.health:<9}", match.health)
-        yield StyledLine((StyledText(f"{match.name:<{width}}  "), health), match.title)
-    if rest := len(matches) - len(shown):
-        # An SXid has only the identifier of the driver as its name: most readers look for something else.
-        yield StyledLine(text=f"and {count_noun(rest, 'SXid')}: nodeguard explain sxid {text}")
-    yield StyledLine()
-    yield StyledLine(text="Run nodeguard explain NAME for one of these.", style="dim")

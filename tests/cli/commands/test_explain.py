@@ -5,12 +5,28 @@ from __future__ import annotations
 import io
 import json
 import re
+from typing import get_args
 
 import pytest
 
+from nodeguard.backtest.mark_tracker import MarkEnd
+from nodeguard.catalog.words import find_word
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.main import main
+from nodeguard.doctor.diagnostics import DiagnosticStatus
+from nodeguard.executors.kube.condition_reason import FAULT_REASONS
+from nodeguard.fleet.decide.restraints import RestraintKind
+from nodeguard.fleet_api.schema.capacity import WorkState
+from nodeguard.fleet_api.schema.history import HistoryChange
+from nodeguard.fleet_api.service_state import ObstacleKind
 from nodeguard.judge.formatting import general_remedy
+from nodeguard.model.action import ActionState
+from nodeguard.model.finding import Action, DataStatus, Health
+from nodeguard.model.incident import IncidentState, WriteState
+from nodeguard.model.mark import Mark
+from nodeguard.model.policy import Mode
+
+CATALOGUE, _ = load_catalogue()
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -44,6 +60,48 @@ def test_every_fault_class_says_who_acts_where_to_look_and_how_it_ends(
             assert sentence in text, fault_class.name
         assert names_no_file_of_the_source_tree(text), fault_class.name
     assert printed(capsys, "class", "link-down") == printed(capsys, "link-down")
+
+
+EVENT_REASONS = {f"Nodeguard{state}" for state in IncidentState} - {"NodeguardOpen", "NodeguardPending"}
+# What nodeguard prints as a state, a reason, an action or a kind, by the type that has the values.
+PRINTED = {
+    word
+    for values in (
+        Health, DataStatus, Action, IncidentState, WriteState, WorkState, Mark, Mode, ActionState, MarkEnd,
+        DiagnosticStatus, FAULT_REASONS, get_args(ObstacleKind), get_args(RestraintKind),
+        get_args(HistoryChange), EVENT_REASONS,
+    )
+    for word in values
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", sorted(map(str, PRINTED)))
+def test_every_word_of_the_output_is_explained(word: str) -> None:
+    assert find_word(CATALOGUE.words, word) is not None
+
+
+def test_a_word_is_explained_in_each_of_its_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    for word in ("withheld", "NodeguardWithheld"):
+        assert f"{word} - a word of nodeguard A mark is requested and not set" in printed(capsys, word)
+    assert printed(capsys, "dry", "run").startswith(
+        "dry run - a word of nodeguard The check is not enforced."
+    )
+    assert "checks maintenance-imminent, " in printed(capsys, "maintenance")
+    assert "`" not in printed(capsys, "NodeguardHealthy")
+
+
+def test_a_metric_and_a_signal_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Metric. Findings that began since the agent started." in printed(
+        capsys, "nodeguard_findings_total"
+    )
+    text = printed(capsys, "gpu.fabric.state")
+    assert "kind state read by nvml checks fabric-not-ready, tray-fabric-not-ready" in text
+
+
+def test_the_class_in_a_taint_lists_its_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "class", "gpu-presence")
+    assert "gpu-lost fatal GPU lost" in text
+    assert "gpu-ecc-off" not in text
 
 
 @pytest.mark.slow
@@ -136,14 +194,17 @@ def test_a_check_may_be_written_in_capitals(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["gpu-lots"], "'gpu-lots' matches no check, Xid or SXid: did you mean gpu-lost"),
+        (["gpu-lots"], "'gpu-lots' matches no check, code or word of the output: did you mean gpu-lost"),
         (["xid", "seven"], "'seven' is not the number of an Xid"),
         (["sxid", "9" * 30], "is not the number of an SXid"),
         (["xid"], "'xid' has no number: write nodeguard explain xid 79"),
         ([""], "SUBJECT is empty: name a check, a code or words to search for"),
         ([" ", ""], "SUBJECT is empty"),
         (["sxid", " "], "'sxid' has no number"),
-        (["frob", "gronk"], "'frob gronk' matches no check, Xid or SXid: see nodeguard get checks"),
+        (
+            ["frob", "gronk"],
+            "'frob gronk' matches no check, code or word of the output: see nodeguard get checks",
+        ),
         (["frob", "the", "gronk"], "the text is no line of the kernel log and no error of a program that"),
         (["node", "gpu-7"], "a node is described, not explained: write nodeguard describe node NAME"),
     ],

@@ -1,0 +1,87 @@
+"""The search of nodeguard explain for words in the catalogue. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from nodeguard.cli.render.terminal import StyledLine, StyledText
+from nodeguard.cli.usage import UsageError, did_you_mean
+from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.model.catalogue import Catalogue
+
+# Words of a text that is a sentence rather than words to search for.
+_SENTENCE = 3
+
+
+class MatchOutput(Struct, frozen=True):
+    """A result of a search. name: what to explain. health: of a check, empty for a code."""
+
+    name: str
+    title: str
+    health: str = ""
+
+
+def search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
+    """Return the checks and codes that contain all words of a text, only SXids if its first word is `sxid`.
+    Raises UsageError for none.
+    """
+    words = text.lower().split()
+    only_sxids = words[0] == "sxid"
+    words = words[1:] if only_sxids else words
+
+    def contains(*texts: str) -> bool:
+        return contains_words(words, *texts)
+
+    # A name or title is a better match than an explanation, which is searched where no name matches.
+    checks = [check for check in catalogue.checks if contains(check.id, check.title, check.family)]
+    checks = checks or [check for check in catalogue.checks if contains(check.title, check.description)]
+    sxids = [
+        MatchOutput(f"sxid {row.code}", row.name.replace("_", " "))
+        for row in catalogue.sxids.values()
+        if contains(row.name.replace("_", " "))
+    ]
+    matches = [MatchOutput(check.id, check.title, check.health.value) for check in checks]
+    matches += [
+        MatchOutput(f"xid {row.code}", row.summary)
+        for row in catalogue.xids.values()
+        if contains(row.name, row.summary)
+    ]
+    matches = sxids if only_sxids else matches + sxids
+    if not matches and len(words) >= _SENTENCE:
+        raise UsageError(
+            "the text is no line of the kernel log and no error of a program that nodeguard knows: run "
+            "nodeguard check on the node, which finds a fault of the machine without it"
+        )
+    if not matches:
+        names = {name for check in catalogue.checks for name in (check.id, check.family)}
+        hint = did_you_mean(text, names)
+        raise UsageError(
+            f"'{text}' matches no check, code or word of the output: {hint}see nodeguard get checks"
+        )
+    return matches
+
+
+def contains_words(words: Iterable[str], *texts: str) -> bool:
+    """Return whether each of some words is in any of some texts."""
+    joined = " ".join(texts).lower()
+    return all(word in joined for word in words)
+
+
+def search_lines(text: str, matches: Sequence[MatchOutput]) -> Iterator[StyledLine]:
+    """Yield the lines of the result of a search for a text."""
+    others = [match for match in matches if not match.name.startswith("sxid ")]
+    shown = others or matches
+    width = max(len(match.name) for match in shown)
+    title = count_noun(len(matches), "match", "matches")
+    yield StyledLine((StyledText(title, "strong"), StyledText(" - ")), text, "strong")
+    yield StyledLine()
+    for match in shown:
+        health = StyledText(f"{match.health:<9}", match.health)
+        yield StyledLine((StyledText(f"{match.name:<{width}}  "), health), match.title)
+    if rest := len(matches) - len(shown):
+        # An SXid has only the identifier of the driver as its name: most readers look for something else.
+        yield StyledLine(text=f"and {count_noun(rest, 'SXid')}: nodeguard explain sxid {text}")
+    yield StyledLine()
+    yield StyledLine(text="Run nodeguard explain NAME for one of these.", style="dim")
