@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
@@ -50,6 +51,7 @@ class HistoryStore:
     def __init__(self, path: str) -> None:
         self.added = self._new = 0
         self._connection = open_for_writing(path)
+        self._path, self._file = path, os.stat(path)
         self._texts: dict[bytes, int] = {}
         run = self._connection.execute
         self._reports: dict[str, tuple[object, ...]] = {
@@ -63,6 +65,13 @@ class HistoryStore:
         self._stale = {
             uid for (kind, uid), digest in self._latest.items() if kind == STALE and digest == _YES
         }
+
+    def is_in_place(self) -> bool:
+        """Return whether the file still has its path: SQLite also writes to one that was removed."""
+        try:
+            return os.path.samestat(self._file, os.stat(self._path))
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         """Close the file."""

@@ -178,6 +178,9 @@ class HistoryWriter:
         self._fits = fits
 
     def _opened(self) -> HistoryStore:
+        if self._store is not None and not self._store.is_in_place():
+            logger.warning("the history was removed: a new one is created", extra={"file": self.path})
+            self._close_store()
         if self._store is None:
             if self._damaged:
                 self._set_aside()
@@ -203,12 +206,15 @@ class HistoryWriter:
         )
         self._damaged = ""
 
-    def _fail(self, error: Exception) -> None:
+    def _close_store(self) -> None:
         if self._store is not None:
             self._before += self._store.added
             with suppress(sqlite3.Error):
                 self._store.close()
             self._store = None
+
+    def _fail(self, error: Exception) -> None:
+        self._close_store()
         if isinstance(error, ForeignFileError):
             self._refused = True
             self.lost += len(self._steps)

@@ -140,6 +140,23 @@ def test_a_file_with_damaged_pages_is_renamed(make: Make, path: Path, log: LogLi
     assert ("renamed a damaged history" in log.messages()[0], writer.error) == (True, "")
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_new_file_is_created_after_another_program_removed_it(
+    make: Make, path: Path, log: LogLines, is_replaced: bool
+) -> None:
+    writer = make()
+    writer.put(received(0.0, 1, 1))
+    until(lambda: writer.added == 1)
+    for file in path.parent.glob("history.sqlite*"):
+        file.unlink()
+    if is_replaced:
+        HistoryStore(str(path)).close()
+    writer.put(received(1.0, 2, 2))
+    until(lambda: writer.added == 2)
+    assert sequences(path) == [2]
+    assert "the history was removed: a new one is created" in log.text()[-1]
+
+
 def test_a_file_of_a_newer_version_is_not_changed_and_no_transition_waits(make: Make, path: Path) -> None:
     HistoryStore(str(path)).close()
     with sqlite3.connect(path) as newer:
