@@ -32,8 +32,10 @@ def atomic_write(path: str, pieces: Iterable[bytes], mode: int = 0o600) -> int:
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
-    except OSError:
+    except OSError as error:
         _remove(unfinished)  # a full disk has no room for an unfinished file
+        if error.filename2 is not None:  # of os.replace: what is in the way is at `path`
+            error.filename, error.filename2 = path, None
         raise
     sync_directory(directory or ".")
     return size

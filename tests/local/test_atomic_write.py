@@ -42,3 +42,11 @@ def test_a_failed_write_leaves_the_old_file_only(tmp_path: Path, monkeypatch: py
 def test_only_the_last_directory_is_made(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         atomic_write(str(tmp_path / "a" / "b" / "file"), (b"",))
+
+
+def test_the_error_names_the_path_that_is_a_directory(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.mkdir()
+    with pytest.raises(IsADirectoryError) as raised:
+        atomic_write(str(path), (b"new",))
+    assert (raised.value.filename, os.listdir(tmp_path)) == (str(path), ["file"])
