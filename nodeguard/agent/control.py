@@ -93,6 +93,8 @@ class AgentStatus(Struct, frozen=True):
     injections: tuple[Injection, ...] = ()
     catalogue: str = ""
     """Digest of the checks that it evaluates; empty of an older agent."""
+    problems: dict[str, str] = {}
+    """Why each aggregator did not acknowledge the latest message, without those that did."""
 
 
 class SourceValues(Struct, frozen=True):

@@ -144,6 +144,7 @@ class Service:
             state_error=self._save_error,
             injections=self._injections(now),
             catalogue=self._reporter.facts.catalogue,
+            problems=self._endpoints.problems() if self._endpoints else {},
         )
 
     def values(self) -> AgentValues:

@@ -237,6 +237,11 @@ class EndpointPool:
             by_name |= replicas.acked_at()
         return by_name
 
+    def problems(self) -> dict[str, str]:
+        """Return why each aggregator did not acknowledge the latest message, without those that did."""
+        senders = [task.sender for task in self._tasks()]
+        return {sender.transport.name: sender.problem for sender in senders if sender.problem}
+
     def injection_replies(self) -> tuple[InjectionReply, ...]:
         """Return the policy of each present aggregator on injected faults."""
         return tuple(task.sender.injection_reply for task in self._tasks())

@@ -80,12 +80,13 @@ class Sender:
 
     transport: to the aggregator. queue: shared with the senders to other aggregators. A transition waits
     until one of them acknowledges it; then every aggregator gets the latest report. jitter: returns a number
-    from 0 to 1.
+    from 0 to 1. problem: why the latest message was not acknowledged; empty if it was.
     """
 
     def __init__(self, transport: Transport, queue: DeliveryQueue, jitter: Callable[[], float]) -> None:
         self.transport = transport
         self.endpoint = EndpointState()
+        self.problem = ""
         self._queue = queue
         self._jitter = jitter
         self._instruction_ids: tuple[str, ...] = ()
@@ -141,16 +142,17 @@ class Sender:
             retry_after = response.retry_after
             reply = self._receive(response, message)
         except (EncodingError, ReplyError, TransportError) as error:
-            self._is_failing = True
+            self._is_failing, self.problem = True, str(error)
             logger.warning(
                 "the aggregator does not acknowledge",
-                extra={"endpoint": self.transport.name, "error": str(error)},
+                extra={"endpoint": self.transport.name, "error": self.problem},
             )
             if isinstance(error, ReplyError) and error.is_refused:
                 self._refused(entry, now().mono)
             else:
                 self.endpoint = after_failure(self.endpoint, now().mono, self._jitter(), retry_after)
             return
+        self.problem = ""
         if entry is not None:
             self._queue.remove(entry)
         if self._is_failing is not False:

@@ -28,10 +28,13 @@ class DetachedOutput(Struct, frozen=True):
 
 
 class EndpointOutput(Struct, frozen=True):
-    """An aggregator. acknowledged_at: RFC 3339 time of its last acknowledgement, empty for never."""
+    """An aggregator. acknowledged_at: RFC 3339 time of its last acknowledgement, empty for never. problem:
+    why it did not acknowledge the latest message, empty if it did.
+    """
 
     endpoint: str
     acknowledged_at: str
+    problem: str = ""
 
 
 class InjectionOutput(Struct, frozen=True):
@@ -83,7 +86,7 @@ def agent_status_output(status: AgentStatus) -> AgentStatusOutput:
         unread_sources=status.unread,
         detached_gpus=detached_output(status),
         aggregators=tuple(
-            EndpointOutput(name, "" if wall is None else rfc3339(wall))
+            EndpointOutput(name, "" if wall is None else rfc3339(wall), status.problems.get(name, ""))
             for name, wall in status.acknowledged_at.items()
         ),
         spooled_transitions=status.spooled,
@@ -157,7 +160,8 @@ def _facts(status: AgentStatus) -> Iterator[Field]:
         yield from injection_fields(status)
     for name, wall in status.acknowledged_at.items():
         age = "never" if wall is None else format_age(status.at - wall)
-        yield Field("aggregator", f"{name}: last acknowledgement {age}")
+        problem = f"; {status.problems[name]}" if name in status.problems else ""
+        yield Field("aggregator", f"{name}: last acknowledgement {age}{problem}")
     if not status.acknowledged_at:
         yield Field("aggregator", "none: the agent does not report")
     if status.spooled:

@@ -159,11 +159,11 @@ async def test_a_conflict_with_another_boot_is_logged_and_ends_within_a_minute(
         agent.offer("a")
         await agent.run(29.0)
         assert receiver.applied == []
+        problem = "it answered 409: see that one agent runs on the node: its log has the reason"
+        assert [sender.problem for sender in agent.senders] == [problem]
         await agent.run(31.0)
         assert digests(receiver.applied) == agent.offered
-        assert log.errors() == [
-            "it answered 409: see that one agent runs on the node: its log has the reason"
-        ]
+        assert (log.errors(), agent.senders[0].problem) == ([problem], "")
         await agent.run(60.0)
         assert 5 <= receiver.beats <= 9
         await agent.close()

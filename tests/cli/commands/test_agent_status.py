@@ -8,15 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fixtures.bundles import bundle_path
 from nodeguard.agent.control import AgentValues, SourceValues
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.main import main
+from nodeguard.cli.render.agent_status import agent_status_output, agent_status_view
 from nodeguard.cli.render.agent_values import agent_values_lines
 from nodeguard.cli.render.terminal import format_lines
 from nodeguard.model.signal import Scalar
+from tests.agent.test_control import STATUS
 from tests.cli.commands.test_agent import fetch, running
+from tests.cli.fleet_output import look
 
 _PAGES = "https://docs.example/checks"
 _NODE = (
@@ -77,6 +81,20 @@ def test_the_status_of_the_agent_as_json(capsys: pytest.CaptureFixture[str]) -> 
     assert "reads the GPUs again" in capsys.readouterr().out
     assert main(["gpus", "status", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_the_reason_why_an_aggregator_does_not_acknowledge_is_shown() -> None:
+    status = replace(STATUS, problems={"https://b": "it answered 409: see that one agent runs on the node"})
+    text = look(agent_status_view(status), 120)
+    assert "https://a: last acknowledgement never\n" in text
+    assert (
+        "https://b: last acknowledgement just now; it answered 409: see that one agent runs on the node"
+        in text
+    )
+    assert [item.problem for item in agent_status_output(status).aggregators] == [
+        "",
+        status.problems["https://b"],
+    ]
 
 
 @pytest.mark.usefixtures("sockets")
