@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.cli.render.first_screen import first_status_screen
 from nodeguard.cli.render.resources import INCIDENT_TABLE, resource_lines
 from nodeguard.cli.render.terminal import view_lines
 from nodeguard.fleet.state.rejected_reports import RejectedReport
@@ -16,11 +19,12 @@ from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.fleet_api.text.status import status_view
 from nodeguard.model.diagnosis import SuppressionPolicy
-from nodeguard.model.finding import Health
+from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import Mode, Policy, Pool, TopologyLabels
 from nodeguard.wire.report import Inventory
+from tests.aggregator.pages.scenes import faulty_fleet, large_fleet
 from tests.cli.fleet_output import LEADER, explained, look, page
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 from tests.policies import diagnosis_policy
@@ -98,6 +102,62 @@ def test_a_storm_in_short(storm: Fleet) -> None:
              91 °C, slowed by hardware
              nodeguard describe incident node-11-gpu-0000-3b-00-6cfda3a9
     """)
+
+
+def test_a_storm_fits_a_screen(storm: Fleet) -> None:
+    view = fleet_status(storm.planner, LEADER, storm.now)
+    assert look(first_status_screen(view)) == page("""
+    FATAL  7500 nodes: 417 fatal, 1 suspect.
+      in service  410 faulty nodes: a budget has reached its limit (409), the node
+                  is on hold (1)
+      marked      quarantine 7 nodes; suspect 1 node
+      withheld    410 marks of 410 nodes: a budget has reached its limit (409), the
+                  node is on hold (1); budget of check port-down: 5 new marks in
+                  10 min (407), budget of rack/r0: 2 nodes (2)
+      incidents   410 withheld, 9 marked
+      policy      enforce; /etc/nodeguard/policy.yaml
+
+    FATAL    port-down: 407 withheld, 5 quarantined, 2 min 10 s old
+             the first: node-102; nodeguard get incidents --check port-down
+
+    FATAL    gpu-lost: 3 withheld, 2 quarantined, 2 min 10 s old
+             the first: node-1; nodeguard get incidents --check gpu-lost
+
+    FATAL    node-2, GPU 0000:3c:00: gpu-ecc, marked, 14 min old
+             waits for gpu-ecc to pass on GPU 0000:3c:00 with fresh data
+
+    SUSPECT  node-11, GPU 0000:3b:00: gpu-hot, marked, 2 min 10 s old
+             91 °C, slowed by hardware
+
+    nodeguard status -v shows everything
+    """)
+
+
+def test_a_node_with_many_findings_is_one_entry() -> None:
+    fleet = Fleet(1)
+    hot = (finding("gpu-hot", f"gpu/0000:{bus}d:00", health=Health.SUSPECT) for bus in (1, 2, 5))
+    warning = finding("memory-low", "node", health=Health.WARNING, action=Action.MONITOR)
+    fleet.report(0, finding(action=Action.REBOOT_NODE), *hot, finding("port-down", PORT), warning)
+    fleet.after(10.0)
+    fleet.carry_out()
+    text = look(first_status_screen(fleet_status(fleet.planner, LEADER, fleet.now)))
+    assert text.partition("\n\n")[2] == page("""
+    FATAL    node-0: 2 fatal, 3 suspect, 1 warning; marked, 1 min 10 s old
+             to do: reboot the node
+             gpu-lost (GPU 0000:3b:00); port-down (port mlx5_0/1); gpu-hot (3);
+             memory-low (the node)
+             nodeguard describe node node-0
+    """)
+
+
+@pytest.mark.parametrize("fleet", [faulty_fleet, lambda: large_fleet(68)])
+def test_a_screen_names_each_kind_of_incident(fleet: Callable[[], Fleet]) -> None:
+    scene = fleet()
+    status = fleet_status(scene.planner, LEADER, scene.now)
+    text = look(first_status_screen(status))
+    assert len(text.splitlines()) <= 24
+    assert all(f"{incident.cause}" in text for incident in status.worst)
+    assert text.endswith("nodeguard status -v shows everything")
 
 
 def test_no_view_of_a_storm_is_too_wide(storm: Fleet) -> None:

@@ -7,6 +7,7 @@ from argparse import Namespace
 from nodeguard.cli.aggregator_client import ENVIRONMENT, AggregatorClient, UnreachableError, add_socket
 from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT, add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
+from nodeguard.cli.render.first_screen import first_status_screen
 from nodeguard.cli.render.terminal import CHECK, format_lines, format_view, terminal_width
 from nodeguard.cli.streams import as_document, document_or_text, is_document, is_terminal
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
@@ -29,7 +30,8 @@ def run(options: Namespace) -> int:
             status = client.get("status", FleetStatus)
         except UnreachableError as unreachable:
             return agent_text_or_raise(options, unreachable)
-        return document_or_text(status, options.output, lambda: format_view(status_view(status)))
+        view = status_view if options.verbose else first_status_screen
+        return document_or_text(status, options.output, lambda: format_view(view(status)))
 
     print_or_watch(render, options)
     return OK
@@ -87,6 +89,7 @@ def build_parser() -> ArgumentParser:
         "withheld. Where only an agent runs, show its verdict, findings, detached GPUs and aggregators.",
         examples=(
             "nodeguard status -w",
+            "nodeguard status -v",
             "nodeguard status --agent",
             "nodeguard status --agent --values",
             "nodeguard status -o json",
@@ -101,6 +104,12 @@ def build_parser() -> ArgumentParser:
         "--values",
         action="store_true",
         help="with --agent: show the latest temperatures, clocks, errors and link rates of GPUs and ports",
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="show all facts and the nodes of each kind of incident, also if they need more than 24 lines",
     )
     add_output(parser, "text", "json", "yaml")
     add_watch(parser)

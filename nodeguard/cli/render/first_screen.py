@@ -1,9 +1,11 @@
-"""The view of nodeguard check for the first screen of a terminal. Pure."""
+"""The views of nodeguard check and nodeguard status for the first screen of a terminal. Pure."""
 
 from __future__ import annotations
 
-from nodeguard.cli.render.terminal import CHECK, view_lines, wrap_lines
+from nodeguard.cli.render.terminal import CHECK, FLEET, Layout, view_lines, wrap_lines
 from nodeguard.cli.render.verdict import EVERYTHING, Detail, VerdictText, verdict_view
+from nodeguard.fleet_api.schema.status import FleetStatus
+from nodeguard.fleet_api.text.status import StatusDetail, status_view
 from nodeguard.fleet_api.view import View
 
 # The size of a terminal that was never resized, and of the output without one.
@@ -29,6 +31,29 @@ def first_screen(text: VerdictText, *, quiet: bool = False) -> View:
     """
     for detail in _DETAILS:
         view = verdict_view(text, quiet=quiet, detail=detail)
-        if len(wrap_lines(view_lines(view, CHECK), SCREEN_COLUMNS)) <= SCREEN_ROWS:
+        if _fits(view, CHECK):
             break
     return view
+
+
+# From much to little: the calm facts go first, then the notes of incidents, then the least of them.
+_STATUS_DETAILS = (
+    *(StatusDetail(facts, notes=notes) for facts, notes in ((True, 4), (False, 4), (True, 1), (False, 1))),
+    *(StatusDetail(facts=False, entries=entries, notes=0) for entries in (5, 4, 3, 2, 1)),
+)
+
+
+def first_status_screen(status: FleetStatus) -> View:
+    """Return the view of the status with the most details that fits the first screen.
+
+    If it does not show everything, its last line names the option that does.
+    """
+    view = status_view(status)
+    details = iter(_STATUS_DETAILS)
+    while not _fits(view, FLEET) and (detail := next(details, None)) is not None:
+        view = status_view(status, detail)
+    return view
+
+
+def _fits(view: View, layout: Layout) -> bool:
+    return len(wrap_lines(view_lines(view, layout), SCREEN_COLUMNS)) <= SCREEN_ROWS

@@ -198,10 +198,21 @@ def groups_text(groups: Sequence[StateGroup]) -> str:
 
 
 def group_text(group: StateGroup) -> str:
-    """Return how many nodes are in a state: `5 quarantined`, `1 withheld (hold on the node)`."""
+    """Return how many nodes are in a state, and why: `5 quarantined`, `1 withheld (hold on the node)`."""
+    return f"{group.nodes} {_group_state(group)}" + (f" ({group.reason})" if group.reason else "")
+
+
+def group_counts(groups: Sequence[StateGroup]) -> str:
+    """Return how many nodes are in each state, without the reasons: `3 withheld, 5 quarantined`."""
+    counts: dict[str, int] = {}
+    for group in groups:
+        counts[_group_state(group)] = counts.get(_group_state(group), 0) + group.nodes
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+
+def _group_state(group: StateGroup) -> str:
     is_marked = group.state == IncidentState.MARKED and group.mark is not None
-    state = mark_kind(group.mark).marked if is_marked and group.mark else _GROUP_STATES[group.state]
-    return f"{group.nodes} {state}" + (f" ({group.reason})" if group.reason else "")
+    return mark_kind(group.mark).marked if is_marked and group.mark else _GROUP_STATES[group.state]
 
 
 def state_text(state: IncidentState, until: str = "", seconds_left: float = 0.0) -> str:

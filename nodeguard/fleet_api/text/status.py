@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet_api.schema.capacity import MarkedCounts, WorkState
 from nodeguard.fleet_api.schema.status import (
     AgentCounts,
     FleetStatus,
-    IncidentSummary,
     NodeCounts,
     OmittedIncidents,
     PolicyView,
@@ -20,29 +18,23 @@ from nodeguard.fleet_api.schema.status import (
 from nodeguard.fleet_api.service_state import STANDALONE
 from nodeguard.fleet_api.text.phrases import (
     budget_text,
-    check_name,
     count_noun,
     dry_run_text,
     faulty_text,
     first_names,
     format_age,
-    groups_text,
-    guidance_text,
     injected_field,
     refused_field,
     repeat_offenders_text,
-    shared_subject_state,
-    state_text,
-    subject_text,
     suppressed_check_text,
     time_left,
     topology_text,
     withheld_text,
 )
+from nodeguard.fleet_api.text.status_incidents import incident_entries
 from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, Subject, View, badge_heading
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.job import jobs_text
 
 # Seconds for which an ended incident is recorded, and the text where none is.
 _DAY = 86_400.0
@@ -51,17 +43,44 @@ _CALM_DAY = "no fault in the past 24 h"
 # Names of fields that a page shows in another way.
 BUDGETS, TOPOLOGIES, WITHHELD = "budgets", "topologies", "withheld"
 
+# Facts that need no reaction, or that another line has.
+_CALM_FACTS = frozenset({"agents", "nodes", "writing", TOPOLOGIES, BUDGETS, "leader"})
 
-def status_view(status: FleetStatus) -> View:
-    """Return the view: the headline with the facts, then the worst incidents."""
-    obstacles = (replace(row, is_urgent=True) for row in _obstacles(status))
-    head = Section(headline(status), (*obstacles, *_facts(status)))
-    incidents = [_incident(incident) for incident in status.worst]
-    if status.worst_omitted:
-        more = count_noun(status.worst_omitted, "more kind")
-        omitted = Note(f"and {more} of incident: nodeguard get incidents", "dim")
-        incidents.append(Section(None, (omitted,)))
-    return View((head, *incidents), _alert(status))
+
+class StatusDetail(Struct, frozen=True):
+    """How much of the status a view shows."""
+
+    facts: bool = True
+    """Whether it has the facts that need no reaction, such as the topologies and the leader."""
+    entries: int = 1_000
+    """Number of entries, each of a node or of a kind of incident, worst first."""
+    notes: int = 1_000
+    """Rows of each entry below its heading, the most important ones first."""
+
+
+EVERYTHING = StatusDetail()
+
+
+def status_view(status: FleetStatus, detail: StatusDetail = EVERYTHING) -> View:
+    """Return the view: the headline with the facts, then the worst incidents, those of one node together."""
+    obstacles = [replace(row, is_urgent=True) for row in _obstacles(status)]
+    facts = [row for row in _facts(status) if detail.facts or row.name not in _CALM_FACTS or row.is_urgent]
+    entries = incident_entries(status.worst, detail.notes)
+    sections = [Section(headline(status), (*obstacles, *facts)), *entries[: detail.entries]]
+    if rest := _rest(status, max(0, len(entries) - detail.entries), detail):
+        sections.append(Section(None, (Note(rest, "dim"),)))
+    return View(tuple(sections), _alert(status))
+
+
+def _rest(status: FleetStatus, entries: int, detail: StatusDetail) -> str:
+    """Return the command that shows what a view leaves out; empty if it shows everything. entries: that are
+    left out, besides those that the status does not have.
+    """
+    omitted = status.worst_omitted + entries
+    more = f"and {count_noun(omitted, 'more kind')} of incident: nodeguard get incidents" if omitted else ""
+    if detail == EVERYTHING:
+        return more
+    return "; ".join(filter(None, (more, "nodeguard status -v shows everything")))
 
 
 def _alert(status: FleetStatus) -> Heading | None:
@@ -291,37 +310,3 @@ def _leader(status: FleetStatus) -> str:
     up = f"{', ' if replica.is_leader else '; this replica '}up {format_duration(replica.age)}, {planned}"
     version = f"; nodeguard {replica.nodeguard_version}" if replica.nodeguard_version else ""
     return f"{leader}{up}{version}"
-
-
-# The action on an incident without a summary.
-_EFFECTS = {
-    IncidentState.MARKED: "new work is kept away",
-    IncidentState.ADVISED: "advice: keep new work away",
-}
-
-
-def _incident(incident: IncidentSummary) -> Section:
-    health = incident.health.value
-    summary = incident.summary or _EFFECTS.get(incident.state, "")
-    acknowledged = f" (acknowledged: {incident.acknowledged})" if incident.acknowledged else ""
-    name = check_name(incident.cause, injected=incident.injected)
-    cause = f"{name}, {state_text(incident.state, incident.until, incident.seconds_left)}{acknowledged}"
-    if not (incident.node or incident.domain):
-        cause = "bad start" if incident.resource.startswith(JOB) else "suppressed"
-    subject = subject_text(incident.node, incident.domain, incident.resource)
-    age = f"{format_duration(incident.age)} old"
-    if incident.groups:
-        title = f"{name}, {incident.similar + 1} incidents; the first: {subject}, {age}{acknowledged}"
-        command = f"nodeguard get incidents --check {shlex.quote(incident.cause)}"
-        notes = [Note(groups_text(incident.groups)), Note(command, "dim")]
-    else:
-        title = f"{subject}: {cause}, {age}"
-        state = shared_subject_state(incident.resource)
-        repeated = f"{incident.domain}: " if incident.domain else f"{subject} {state}: "
-        notes = [Note(summary.removeprefix(repeated))]
-        if incident.guidance is not None:
-            notes.append(Note(guidance_text(incident.guidance)))
-        if incident.domain and incident.jobs:
-            notes.append(Note(f"jobs: {jobs_text(incident.jobs, incident.jobs_omitted)}"))
-        notes.append(Note(f"nodeguard describe incident {incident.name}", "dim"))
-    return Section(badge_heading(health, health, title), tuple(notes), "entry")
