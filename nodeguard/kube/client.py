@@ -205,9 +205,9 @@ class ApiClient:
                     failure = response_error(
                         response.status, response.reason or "", response.headers, text, request
                     )
-                    self.refused.record(right, response.status, failure.message)
+                    self.refused.record(right, response.status, failure)
                     raise failure
-                self.refused.record(right, response.status, "")
+                self.refused.record(right, response.status)
                 try:
                     yield response
                 finally:

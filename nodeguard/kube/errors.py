@@ -15,9 +15,12 @@ _MAX_MESSAGE = 400
 
 _PAGE = "a page of another server, or of a proxy: check the address, and the proxies before it"
 
+_FORBIDDEN = 403
+_DENIED = "have the webhook or policy permit it"
+
 _REMEDIES = {
     401: "check that the user or service account exists and that its token or certificate is valid",
-    403: "grant the user or service account this right, as the manifests do",
+    _FORBIDDEN: "grant the user or service account this right, as the manifests do",
     410: "nodeguard starts the list again",
     413: "the object exceeds the server's size limit",
     429: "the server limits requests; nodeguard retries",
@@ -31,7 +34,8 @@ class ApiError(Exception):
     word in CamelCase, as Kubernetes has them (`Conflict`, `Expired`); for status 0 `Unreachable`,
     `Disconnected`, `Timeout`, `TooLarge`, `Unreadable` or `Access`. message: one sentence for operators.
     retry_after: seconds after which the server accepts a retry, None where it names no delay. fields: paths
-    of the invalid fields, such as `status.symptoms[0].check`.
+    of the invalid fields, such as `status.symptoms[0].check`. lacks_right: whether the user lacks the right;
+    an admission webhook or policy may return the same status, for one object.
     """
 
     def __init__(
@@ -41,6 +45,8 @@ class ApiError(Exception):
         message: str,
         retry_after: float | None = None,
         fields: tuple[str, ...] = (),
+        *,
+        lacks_right: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -48,6 +54,7 @@ class ApiError(Exception):
         self.message = message
         self.retry_after = retry_after
         self.fields = fields
+        self.lacks_right = lacks_right
 
 
 class _Cause(Struct):
@@ -84,13 +91,23 @@ def response_error(code: int, phrase: str, headers: Mapping[str, str], body: byt
 def status_error(code: int, status: ApiStatus, retry_after: str, phrase: str, request: str) -> ApiError:
     """Return the error for a Status object. retry_after: the header of that name, empty for none."""
     text = single_line(status.message) or phrase or "no reason given"
-    remedy = _REMEDIES.get(code, "")
+    is_denied = _is_denied(status)
+    remedy = _DENIED if is_denied else _REMEDIES.get(code, "")
     message = f"the Kubernetes API returned {code} for {request}: {text}{': ' if remedy else ''}{remedy}"
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     if seconds is None and status.details is not None and status.details.retryAfterSeconds > 0:
         seconds = status.details.retryAfterSeconds
     fields = tuple(cause.field for cause in status.details.causes) if status.details is not None else ()
-    return ApiError(code, status.reason or phrase.replace(" ", ""), message, seconds, fields)
+    reason = status.reason or phrase.replace(" ", "")
+    lacks_right = code == _FORBIDDEN and not is_denied
+    return ApiError(code, reason, message, seconds, fields, lacks_right=lacks_right)
+
+
+def _is_denied(status: ApiStatus) -> bool:
+    """Return whether a webhook or a policy denied the request. A Status for a missing right has details
+    without causes; a webhook's has no details, and a policy's has causes.
+    """
+    return status.code == _FORBIDDEN and (status.details is None or bool(status.details.causes))
 
 
 def affects_all_requests(error: ApiError) -> bool:

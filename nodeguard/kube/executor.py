@@ -50,7 +50,7 @@ class WriteOutcome(Struct, frozen=True):
     """The result of writing a Node's marks. reason: why they are not written. node: as the response
     to the write has it; None if unknown. status: HTTP status of a failed request, 0 for no response. error:
     of a write that is not done. is_record_refused: whether the Node has no room for the record, so that only
-    its taints are written.
+    its taints are written. lacks_right: whether the request failed for lack of a right.
     """
 
     desired: DesiredNode
@@ -60,6 +60,7 @@ class WriteOutcome(Struct, frozen=True):
     status: int = 0
     error: WriteError | None = None
     is_record_refused: bool = False
+    lacks_right: bool = False
 
 
 class Executor:
@@ -167,7 +168,14 @@ class Executor:
             raise ConflictError from None
         refusal = WriteError(error.message, is_refusal(error))
         outcome = WriteOutcome(
-            desired, WriteResult.FAILED, error.message, tainted, error.status, refusal, tainted is not None
+            desired,
+            WriteResult.FAILED,
+            error.message,
+            tainted,
+            error.status,
+            refusal,
+            is_record_refused=tainted is not None,
+            lacks_right=error.lacks_right,
         )
         self._on_outcome(outcome)
         raise error

@@ -7,16 +7,15 @@ from time import monotonic
 
 from msgspec import Struct
 
+from nodeguard.kube.errors import ApiError
 from nodeguard.model.refused_request import RefusedRequest
 
 # Seconds after the latest refusal until it counts as over: a write is repeated within half of this, except if
 # it is not wanted any more.
 REFUSAL_LASTS = 120.0
 
-_FORBIDDEN = 403
-
 # Statuses of requests that the server has permitted. Other errors show nothing about a right.
-_PERMITTED = frozenset({200, 201, 404, 409, 422})
+_PERMITTED = frozenset({200, 201, 403, 404, 409, 422})
 
 _VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 
@@ -37,14 +36,14 @@ class RefusedRequests:
         self._clock = clock
         self._refusals: dict[tuple[str, str], _Refusal] = {}
 
-    def record(self, right: tuple[str, str], status: int, reason: str) -> None:
-        """Record the status of a response. right: verb and resource; reason: of an error."""
+    def record(self, right: tuple[str, str], status: int, error: ApiError | None = None) -> None:
+        """Record the status of a response. right: verb and resource; error: None for a success."""
         now = self._clock()
-        if status == _FORBIDDEN:
+        if error is not None and error.lacks_right:
             before = self._refusals.get(right)
             is_new = before is None or now - before.latest > REFUSAL_LASTS
             since = now if before is None or is_new else before.since
-            self._refusals[right] = _Refusal(since, now, reason)
+            self._refusals[right] = _Refusal(since, now, error.message)
         elif status in _PERMITTED:
             self._refusals.pop(right, None)
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from nodeguard.kube.errors import ApiError
 from nodeguard.kube.refused_requests import REFUSAL_LASTS, RefusedRequests, request_right
 
 CONDITIONS = ("patch", "nodes/status")
 EVENTS = ("create", "events")
 INCIDENTS = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
+
+
+def forbidden(message: str) -> ApiError:
+    return ApiError(403, "Forbidden", message, lacks_right=True)
 
 
 @pytest.mark.parametrize(
@@ -43,26 +48,33 @@ def test_a_right_is_missing_until_a_request_that_needs_it_is_permitted() -> None
     def current() -> list[tuple[str, str, float]]:
         return [(f"{item.verb} {item.resource}", item.reason, item.seconds) for item in refused.current()]
 
-    refused.record(CONDITIONS, 403, "forbidden")
-    refused.record(EVENTS, 403, "forbidden")
+    refused.record(CONDITIONS, 403, forbidden("forbidden"))
+    refused.record(EVENTS, 403, forbidden("forbidden"))
     now = 130.0
-    refused.record(CONDITIONS, 403, "still forbidden")
-    refused.record(CONDITIONS, 503, "overloaded")
+    refused.record(CONDITIONS, 403, forbidden("still forbidden"))
+    refused.record(CONDITIONS, 503, ApiError(503, "ServiceUnavailable", "overloaded"))
     assert current() == [
         ("create events", "forbidden", 30.0),
         ("patch nodes/status", "still forbidden", 30.0),
     ]
-    refused.record(EVENTS, 201, "")
+    refused.record(EVENTS, 201)
     assert current() == [("patch nodes/status", "still forbidden", 30.0)]
-    refused.record(CONDITIONS, 409, "conflict")
+    refused.record(CONDITIONS, 409, ApiError(409, "Conflict", "conflict"))
     assert current() == []
 
 
 def test_what_is_not_requested_any_more_is_not_reported_for_ever() -> None:
     now = 100.0
     refused = RefusedRequests(lambda: now)
-    refused.record(EVENTS, 403, "forbidden")
+    refused.record(EVENTS, 403, forbidden("forbidden"))
     now += REFUSAL_LASTS + 1.0
     assert refused.current() == ()
-    refused.record(EVENTS, 403, "forbidden")
+    refused.record(EVENTS, 403, forbidden("forbidden"))
     assert [item.seconds for item in refused.current()] == [0.0]
+
+
+def test_a_request_that_a_webhook_denies_has_its_right() -> None:
+    refused = RefusedRequests()
+    refused.record(CONDITIONS, 403, forbidden("forbidden"))
+    refused.record(CONDITIONS, 403, ApiError(403, "Forbidden", "denied the request"))
+    assert refused.current() == ()

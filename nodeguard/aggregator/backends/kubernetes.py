@@ -43,6 +43,9 @@ LEASE_NAME = "nodeguard-aggregator"
 # The HTTP status of a refused request: a right is missing, or an admission policy denies it.
 _FORBIDDEN = 403
 
+# Nodes of which an admission webhook or policy denies the writes, until it may deny those of all.
+_MANY_DENIED = 2
+
 # Seconds after the latest refusal until the problem counts as over: a write is repeated within half of this,
 # except if its mark is not wanted any more.
 _REFUSAL_LASTS = 2.0 * MAX_DELAY
@@ -77,6 +80,7 @@ class KubernetesBackend:
         self._keeper = LeaseKeeper(self._lease)
         self._write_problem: ApiProblem | None = None
         self._refused_at = 0.0
+        self._denied: set[str] = set()  # uids of Nodes, since the latest write that succeeded
         self.watches = ClusterWatches(api, cluster, inputs, self._lease.raise_epoch_above)
         self.action_store = KubernetesActionStore(api, namespace, inputs.actions_changed)
         self.actions = KubernetesOperatorActions(
@@ -277,10 +281,16 @@ class KubernetesBackend:
             self.watches.node_changed(outcome.node)
 
     def _track_refusals(self, outcome: WriteOutcome) -> None:
-        """Record since when the API server forbids writes of Nodes. Other errors concern one Node or pass."""
+        """Record since when the API server forbids writes of Nodes. Other errors concern one Node or pass,
+        and so may a denial by an admission webhook or policy.
+        """
         if outcome.result == WriteResult.WRITTEN:
             self._write_problem = None
+            self._denied.clear()
         elif outcome.status == _FORBIDDEN:
+            self._denied.add(outcome.desired.uid)
+            if not outcome.lacks_right and len(self._denied) < _MANY_DENIED:
+                return
             self._refused_at = monotonic()
             since = self._refused_at if self._write_problem is None else self._write_problem.since
             self._write_problem = ApiProblem(since, outcome.reason)
@@ -301,6 +311,7 @@ class KubernetesBackend:
     async def _end_session(self, leader: Leader) -> None:
         self.watches.leader = None
         self._write_problem = None
+        self._denied.clear()
         self._cluster.drop_issued()
         self._inputs.leadership_lost()
         self._issued_at.clear()

@@ -139,8 +139,11 @@ async def test_imported_topologies_wake_the_plan_loop_and_place_nodes(scene: Sce
 async def test_forbidden_writes_of_nodes_are_a_problem_until_one_succeeds(scene: Scene) -> None:
     desired = DesiredNode("uid-1", "gpu-1", cordon=False)
 
-    def outcome(result: WriteResult, status: int = 0) -> str:
-        scene.backend._marks_written(WriteOutcome(desired, result, "forbidden", status=status))
+    def outcome(result: WriteResult, status: int = 0, uid: str = "uid-1", *, denied: bool = False) -> str:
+        lacks_right = status == 403 and not denied
+        of_node = replace(desired, uid=uid)
+        written = WriteOutcome(of_node, result, "forbidden", status=status, lacks_right=lacks_right)
+        scene.backend._marks_written(written)
         problem = scene.backend.write_problem()
         return problem.refusal if problem is not None else ""
 
@@ -155,3 +158,9 @@ async def test_forbidden_writes_of_nodes_are_a_problem_until_one_succeeds(scene:
     assert again is not None
     assert again.since == first.since
     assert outcome(WriteResult.WRITTEN) == ""
+    # An admission webhook that denies the writes of one Node may permit all others.
+    assert outcome(WriteResult.FAILED, 403, denied=True) == ""
+    assert outcome(WriteResult.FAILED, 403, denied=True) == ""
+    assert outcome(WriteResult.FAILED, 403, "uid-2", denied=True) == "forbidden"
+    assert outcome(WriteResult.WRITTEN, uid="uid-2") == ""
+    assert outcome(WriteResult.FAILED, 403, denied=True) == ""
