@@ -16,6 +16,7 @@ from nodeguard.agent.injector import ActiveInjections
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.model.finding import Finding, Health, Verdict
+from nodeguard.pipeline.new_series import CounterSeries
 from nodeguard.pipeline.verdict_metrics import GPU_LABELS, gauges, gpu_labels, verdict_metrics
 from nodeguard.sources.nvml import GpuIdentity
 
@@ -107,6 +108,8 @@ class AgentMetrics(Collector):
     ) -> None:
         self._agent, self._queue, self._endpoints = agent, queue, endpoints
         self._injections = injections
+        # The Xids of this boot are counted again after a restart of the agent.
+        self._series = CounterSeries(first_as_counted=True)
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         self._registry.register(self)
@@ -136,8 +139,8 @@ class AgentMetrics(Collector):
                 evaluations=agent.evaluations,
                 acked_at=acked_at,
                 spooled=spooled,
-                findings_raised=agent.findings_raised,
-                xid_events=agent.xid_events,
+                findings_raised=self._series.values("findings", agent.findings_raised, now),
+                xid_events=self._series.values("xids", agent.xid_events, now),
                 gpus=agent.gpu_identities(),
                 injected=tuple(injection.finding for injection in self._injections(now)),
             )

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from nodeguard.aggregator.metric_families import CheckLabels
-from nodeguard.aggregator.new_series import NewSeries
 from nodeguard.fleet.decide.mark_requests import resource_of
 from nodeguard.fleet.incidents.tracker import SHARED
 from nodeguard.fleet.plan import Plan
@@ -22,6 +21,7 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.mark import Mark
 from nodeguard.model.target import target_kind
+from nodeguard.pipeline.new_series import NewSeries
 
 # Seconds between two measurements, and the longest time that one stands for: the history calls a longer one a
 # gap.

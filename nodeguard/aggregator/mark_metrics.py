@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -13,7 +13,9 @@ from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.instant import Instant
 from nodeguard.model.mark import Mark
+from nodeguard.pipeline.new_series import CounterSeries
 from nodeguard.pipeline.verdict_metrics import INJECTED, injected_label
 
 # Nodes and budgets with series of their own: a fleet has thousands of domains with a budget each.
@@ -21,7 +23,9 @@ _MAX_NODES = 500
 _MAX_BUDGETS = 20
 
 
-def mark_families(planner: Planner, counter: MarkCounter) -> Iterator[Metric]:
+def mark_families(
+    planner: Planner, counter: MarkCounter, series: CounterSeries, now: Instant
+) -> Iterator[Metric]:
     """Yield the metrics of marks."""
     yield from _marked(planner)
     state = planner.state
@@ -29,11 +33,13 @@ def mark_families(planner: Planner, counter: MarkCounter) -> Iterator[Metric]:
     yield gauge("marked_devices", "Marked devices.", devices)
     apart = f"those of injected faults have the label {INJECTED}"
     about = f"Marks that appeared on Nodes and devices; {apart}."
-    yield _counters("marks_set", about, ("mark", "check"), counter.set_marks)
+    yield _counters("marks_set", about, ("mark", "check"), series.values("set", counter.set_marks, now))
     about = f"Marks that disappeared from Nodes and devices, by reason; {apart}."
-    yield _counters("marks_released", about, ("mark", "reason"), counter.released_marks)
+    released = series.values("released", counter.released_marks, now)
+    yield _counters("marks_released", about, ("mark", "reason"), released)
     about = "Mark requests that became withheld, by the reason, without those of injected faults."
-    withheld = Counter({(*values, False): count for values, count in counter.withheld_requests.items()})
+    withheld = {(*values, False): count for values, count in counter.withheld_requests.items()}
+    withheld = series.values("withheld", withheld, now)
     yield _counters("mark_requests_withheld", about, ("mark", "reason"), withheld)
     yield from _unprotected(planner)
     yield from _budgets(planner)
@@ -138,7 +144,7 @@ def _budgets(planner: Planner) -> Iterator[Metric]:
 
 
 def _counters(
-    name: str, about: str, labels: tuple[str, str], counts: Counter[tuple[str, str, bool]]
+    name: str, about: str, labels: tuple[str, str], counts: Mapping[tuple[str, str, bool], int]
 ) -> Metric:
     """Return a family of counters. counts: by the values of the labels, and whether faults were injected."""
     family = CounterMetricFamily(PREFIX + name, about)

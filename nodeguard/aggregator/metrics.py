@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics
-from prometheus_client import Counter as PrometheusCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -35,6 +34,7 @@ from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
+from nodeguard.pipeline.new_series import CounterSeries
 from nodeguard.wire.report import ReportedFinding
 
 # Suppressed checks with a series each.
@@ -89,12 +89,7 @@ class AggregatorMetrics:
             "Time from the first passing result of a check to the removal of its mark, with the soak period.",
             _RELEASE_BUCKETS,
         )
-        self._findings = PrometheusCounter(
-            PREFIX + "findings",
-            "Findings that began on nodes with an earlier report to this aggregator.",
-            ["check", "health"],
-            registry=self.registry,
-        )
+        self._findings: Counter[tuple[str, str]] = Counter()
         self._repair_duration = histogram(
             "repair_duration_seconds",
             "Time from the begin of a fault to its end.",
@@ -113,7 +108,7 @@ class AggregatorMetrics:
         """Count a new finding. seconds: from its first occurrence to its report here."""
         self._detection_delay.observe(seconds)
         check = self._checks.label(finding.check, self._planner.state.checks.catalogue)
-        self._findings.labels(check, finding.health.value).inc()
+        self._findings[check, finding.health.value] += 1
 
     def fault_began(self, labels: FaultLabels) -> None:
         """Export the duration of the repairs of such faults, before the first repair."""
@@ -147,7 +142,9 @@ class AggregatorMetrics:
             )
 
         service.plan_listeners.append(planned)
-        self.registry.register(_ServiceCollector(service, ingest, policy, self.marks, self.faults, now))
+        self.registry.register(
+            _ServiceCollector(service, ingest, policy, self.marks, self.faults, self._findings, now)
+        )
         if webhooks is not None:
             self.registry.register(NotificationCollector(webhooks))
         if certificate is not None:
@@ -169,10 +166,12 @@ class _ServiceCollector(Collector):
         policy: PolicyReloader | None,
         marks: MarkCounter,
         faults: FaultCounter,
+        findings: Mapping[tuple[str, str], int],
         now: Callable[[], Instant],
     ) -> None:
         self._service, self._ingest, self._policy, self._now = service, ingest, policy, now
-        self._marks, self._faults = marks, faults
+        self._marks, self._faults, self._findings = marks, faults, findings
+        self._series = CounterSeries()
 
     def collect(self) -> Iterator[Metric]:
         now = self._now()
@@ -248,7 +247,7 @@ class _ServiceCollector(Collector):
             "refused_messages",
             "Refused messages of authenticated nodes; the log and nodeguard status name the nodes.",
             "reason",
-            service.refusals.counts,
+            self._series.values("refused", service.refusals.counts, now),
         )
         yield gauge(
             "refused_nodes",
@@ -294,7 +293,15 @@ class _ServiceCollector(Collector):
             "Components that fail again and again, more often than others of the fleet.",
             len(planner.component_faults.repeat_offenders(now)),
         )
-        yield from mark_families(planner, self._marks)
+        findings = CounterMetricFamily(
+            PREFIX + "findings",
+            "Findings that began on nodes with an earlier report to this aggregator.",
+            labels=["check", "health"],
+        )
+        for labels, count in sorted(self._series.values("findings", self._findings, now).items()):
+            findings.add_metric(labels, count)
+        yield findings
+        yield from mark_families(planner, self._marks, self._series, now)
         yield from fault_families(self._faults)
 
     def _topologies(self) -> Iterator[Metric]:

@@ -83,13 +83,17 @@ def metric_pages() -> tuple[tuple[str, str, str], ...]:
 def metrics() -> str:
     """All metric families of agent, `nodeguard check` and aggregator, with type and labels."""
     lines = []
-    for title, about, text in metric_pages():
+    for title, port, text in metric_pages():
         rows = (
             (code(name), kind, ", ".join(map(code, labels)), about)
             for name, kind, labels, about in families(text)
         )
-        lines += [f"## {title}", "", about, "", *table(("metric", "type", "labels", "meaning"), rows)]
-    return page("Metrics", *lines)
+        lines += [f"## {title}", "", port, "", *table(("metric", "type", "labels", "meaning"), rows)]
+    about = (
+        "A new series of marks, findings, refused messages, faults and Xids is 0 for its first two minutes:",
+        "`increase()` then counts its first event. Scrape at least once a minute.",
+    )
+    return page("Metrics", *about, "", *lines)
 
 
 def families(text: str) -> Iterator[tuple[str, str, list[str], str]]:

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from nodeguard.aggregator import fault_counter
 from nodeguard.aggregator.fault_counter import FaultCounter, FaultLabels
 from nodeguard.aggregator.fault_metrics import fault_families
-from nodeguard.aggregator.new_series import ZERO_SECONDS
 from nodeguard.fleet.plan import Plan
 from nodeguard.model.incident import FalseAlarm, Incident, IncidentState, OperatorDecision
 from nodeguard.model.policy import MarkWrites
+from nodeguard.pipeline.new_series import ZERO_SECONDS
 from nodeguard.wire.report import Inventory, ReportedComponent
 from tests.aggregator.test_report_handler import report
 from tests.aggregator.test_service import CALLER, Scene

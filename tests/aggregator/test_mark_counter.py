@@ -11,6 +11,7 @@ from nodeguard.aggregator.mark_counter import MarkCounter
 from nodeguard.aggregator.mark_metrics import mark_families
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import InjectionPolicy
+from nodeguard.pipeline.new_series import ZERO_SECONDS, CounterSeries
 from nodeguard.wire.report import ReportedInjection
 from tests.aggregator.test_report_handler import report
 from tests.aggregator.test_service import CALLER, Scene
@@ -29,6 +30,7 @@ class CountingScene(Scene):
             lambda plan, now: self.counter.plan_made(self.planner, plan, now, acts=self.service.is_active)
         )
         self.sequence = 0
+        self.series = CounterSeries()
 
     async def report(self, *, fatal: bool, seconds: float = 2.0) -> None:
         """Handle a report of the node, and plan twice: the second plan observes the first."""
@@ -45,7 +47,7 @@ class CountingScene(Scene):
         """The values of a metric by its labels."""
         return {
             tuple(sample.labels.values()): sample.value
-            for family in mark_families(self.planner, self.counter)
+            for family in mark_families(self.planner, self.counter, self.series, self.now)
             for sample in family.samples
             if sample.name == f"nodeguard_aggregator_{name}"
         }
@@ -87,7 +89,7 @@ def test_a_mark_that_only_injected_faults_cause_has_a_label_and_takes_no_series_
     fleet.carry_out()
 
     def marks() -> list[list[str]]:
-        families = mark_metrics.mark_families(fleet.planner, MarkCounter())
+        families = mark_metrics.mark_families(fleet.planner, MarkCounter(), CounterSeries(), fleet.now)
         [family] = (family for family in families if family.name.endswith("_node_mark"))
         return [list(sample.labels.values()) for sample in family.samples]
 
@@ -164,5 +166,7 @@ async def test_the_mark_of_an_injected_fault_is_counted_apart(scene: CountingSce
     await scene.turn(2.0)
     assert scene.counter.released_marks == {("quarantine", "proven", True): 1}
     assert scene.delays == []
+    assert scene.values("marks_set_total") == {("quarantine", "gpu-lost", "true"): 0.0}
+    scene.mono += ZERO_SECONDS
     assert scene.values("marks_set_total") == {("quarantine", "gpu-lost", "true"): 1.0}
     assert scene.values("marks_released_total") == {("quarantine", "proven", "true"): 1.0}

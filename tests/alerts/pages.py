@@ -26,6 +26,7 @@ from nodeguard.model.finding import Action, DataStatus, Finding, Health, ReadFai
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import InjectionPolicy, NodeLocation
 from nodeguard.model.refused_request import RefusedRequest
+from nodeguard.pipeline.new_series import ZERO_SECONDS
 from nodeguard.wire.report import ReportedFinding, ReportedInjection
 from tests.agent.metrics_text import metrics_text
 from tests.aggregator.notifications.scene import notification, webhook
@@ -72,11 +73,9 @@ class SelfSigned:
         return issue_serving_certificate(issue_authority(now), ["nodeguard.example"], now)
 
 
-async def aggregator_response(accept: str = "") -> Page:
-    """The response of an aggregator that has marked a node of a rack and one with an injected fault, has
-    withheld and released marks, and suppresses a check.
-
-    accept: the Accept header of the request.
+async def busy_aggregator() -> tuple[Scene, AggregatorMetrics]:
+    """An aggregator that has marked a node of a rack and one with an injected fault, has withheld and released
+    marks, and suppresses a check.
     """
 
     def detected(new: ReportedFinding, seconds: float) -> None:
@@ -127,6 +126,14 @@ async def aggregator_response(accept: str = "") -> Page:
     metrics.faults.gpu_seconds_out[labels, False] = 60.0
     for is_injected in (False, True):
         metrics.marks.released_marks["quarantine", "proven", is_injected] += 1
+    return scene, metrics
+
+
+async def aggregator_response(accept: str = "") -> Page:
+    """The response of this aggregator after all series have been scraped as 0. accept: the Accept header."""
+    scene, metrics = await busy_aggregator()
+    metrics.page(accept)
+    scene.mono += ZERO_SECONDS
     return metrics.page(accept)
 
 

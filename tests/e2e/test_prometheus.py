@@ -124,6 +124,8 @@ def test_a_new_fault_raises_the_alert(scene: Scene) -> None:
     [alert] = until(alerts, scene.log)
     assert alert["state"] in {"pending", "firing"}
     assert "gpu/0000:1b:00 has gpu-lost, action reboot-node" in alert["annotations"]["summary"]
+    # The new series begins at 0: `increase()` counts its first Xid.
+    until(lambda: scene.query('nodeguard_xid_events_total{xid="79"}') == {scene.healthy: 0.0}, scene.log)
 
 
 @pytest.mark.parametrize("name", ["gpu-off-bus", "nic-troubles", "driver-stalled"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 from nodeguard.model.instant import Instant
+
+_K = TypeVar("_K", bound=Hashable)
 
 # Seconds for which a new series is exported without a count. `increase()` sees no rise in a series that
 # begins at 1: without the delay, the first event of each series is in no figure. This is twice a scrape
@@ -42,3 +45,25 @@ class NewSeries:
                 add()
             else:
                 self._delayed.append((countable_at, add))
+
+
+class CounterSeries:
+    """Exports the series of counters as 0 until Prometheus has scraped them so.
+
+    first_as_counted: whether the counts of the first call for a counter are exported at once. They are of
+    events before the start of the process, which Prometheus may have counted.
+    """
+
+    def __init__(self, *, first_as_counted: bool = False) -> None:
+        self._first_as_counted = first_as_counted
+        self._countable_at: dict[str, dict[Hashable, float]] = {}
+
+    def values(self, counter: str, counts: Mapping[_K, int], now: Instant) -> dict[_K, int]:
+        """Return the values to export. counter: its name; counts: by the labels of each series."""
+        is_first = counter not in self._countable_at
+        delay = 0.0 if is_first and self._first_as_counted else ZERO_SECONDS
+        countable_at = self._countable_at.setdefault(counter, {})
+        return {
+            key: count if now.mono >= countable_at.setdefault(key, now.mono + delay) else 0
+            for key, count in counts.items()
+        }
