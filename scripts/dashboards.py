@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ DIRECTORY = ROOT / "daemonset" / "chart" / "dashboards"
 
 # The scrape jobs have the same names as in the alert rules.
 _NAMES = {
+    "ZERO": "0 * sum(ACTIVE)",
     "ACTIVE": 'nodeguard_aggregator_active{job="nodeguard-aggregator"} == 1',
     "AGGREGATOR": 'job="nodeguard-aggregator"',
     "AGENT": 'job="nodeguard"',
@@ -105,11 +106,18 @@ def _panel(source: Mapping[str, Any], number: int, position: Mapping[str, int]) 
     }  # fmt: skip
     if kind == "table":
         excluded = {"Time": True, "Value": True}
-        panel["transformations"] = [{"id": "organize", "options": {"excludeByName": excluded}}]
+        order = {label: place for place, label in enumerate(_labels(source["query"]))}
+        options = {"excludeByName": excluded, "indexByName": order}
+        panel["transformations"] = [{"id": "organize", "options": options}]
     if kind == "stat":
         text = "name" if "queries" in source else "auto"
         panel["options"] = {"textMode": text, "reduceOptions": {"calcs": ["lastNotNull"]}}
     return panel
+
+
+def _labels(query: str) -> Sequence[str]:
+    """Return the labels of `by` in a query of a table."""
+    return query.partition("by (")[2].partition(")")[0].split(", ")
 
 
 def _defaults(source: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -73,7 +74,15 @@ class SelfSigned:
         return issue_serving_certificate(issue_authority(now), ["nodeguard.example"], now)
 
 
-async def busy_aggregator() -> tuple[Scene, AggregatorMetrics]:
+class BusyAggregator(NamedTuple):
+    """The parts of an aggregator in which things happen."""
+
+    scene: Scene
+    metrics: AggregatorMetrics
+    ingest: IngestServer
+
+
+async def busy_aggregator() -> BusyAggregator:
     """An aggregator that has marked a node of a rack and one with an injected fault, has withheld and released
     marks, and suppresses a check.
     """
@@ -126,12 +135,12 @@ async def busy_aggregator() -> tuple[Scene, AggregatorMetrics]:
     metrics.faults.gpu_seconds_out[labels, False] = 60.0
     for is_injected in (False, True):
         metrics.marks.released_marks["quarantine", "proven", is_injected] += 1
-    return scene, metrics
+    return BusyAggregator(scene, metrics, ingest)
 
 
 async def aggregator_response(accept: str = "") -> Page:
     """The response of this aggregator after all series have been scraped as 0. accept: the Accept header."""
-    scene, metrics = await busy_aggregator()
+    scene, metrics, _ = await busy_aggregator()
     metrics.page(accept)
     scene.mono += ZERO_SECONDS
     return metrics.page(accept)
