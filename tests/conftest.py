@@ -53,6 +53,8 @@ _TOOLS = {
 
 # Fixtures that all tests of a run share, by the group of tests that run in the same process.
 _SHARED = {"shared_cluster": "cluster", "images": "kubelet"}
+# Those of whole fleets wait long for agents and aggregators: a group with a cluster of its own.
+_FLEETS = "tests/e2e/"
 
 
 def pytest_configure() -> None:
@@ -73,9 +75,10 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Mark tests with the tools that their fixtures need, and with the group that runs in the same process.
 
-    Tests on the shared cluster are a group, since each clears it, and so are those of a kubelet, since its images and
-    nodes take half a minute. The other tests of a file with a cluster are a group too: they often share theirs. All
-    others run in any process: some files take minutes.
+    Tests on the shared cluster are a group, since each clears it; those of fleets are another one, with a cluster of
+    its own, since they wait long. So are those of a kubelet, since its images and nodes take half a minute. The other
+    tests of a file with a cluster are a group too: they often share theirs. All others run in any process: some files
+    take minutes.
     """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
@@ -83,6 +86,8 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
         for tool in tools:
             item.add_marker(tool)
         groups = {_SHARED[name] for name in _SHARED.keys() & fixtures}
+        if "cluster" in groups and item.nodeid.startswith(_FLEETS):
+            groups = {"fleets"}
         if not groups and "new_cluster" in fixtures:
             groups = {item.nodeid.partition("::")[0]}
         for group in groups:
