@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.planner import Planner
@@ -10,6 +11,7 @@ from nodeguard.fleet.state.marks_in_effect import is_in_effect
 from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.fleet_api.reasons import count_reasons, reason_kind
 from nodeguard.fleet_api.schema.capacity import CapacityView, WorkState
+from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 
 # States of a request without a mark.
@@ -19,10 +21,10 @@ _UNMARKED = frozenset({IncidentState.WITHHELD, IncidentState.DRY_RUN, IncidentSt
 _OTHER_CAUSES = frozenset({"suppressed-check", "bad-job-start"})
 
 
-def capacity(planner: Planner) -> CapacityView:
-    """Return the nodes of the fleet by whether they take new work."""
-    placements = planner.state.placements.values()
-    states = {placement.uid: work_state(planner, placement) for placement in placements}
+def capacity(planner: Planner, healths: Mapping[str, Health | None]) -> CapacityView:
+    """Return the nodes of the fleet by whether they take new work. healths: by uid; None for unknown."""
+    placements = planner.state.placements
+    states = {uid: work_state(planner, placements[uid], health) for uid, health in healths.items()}
     faulty = [uid for uid, state in states.items() if state == WorkState.FAULTY]
     faults = filter(None, (unmarked_fault(planner, uid) for uid in faulty))
     reasons, other_reasons = count_reasons(faults, reason_kind)
@@ -30,8 +32,8 @@ def capacity(planner: Planner) -> CapacityView:
     return CapacityView({state: counts[state] for state in WorkState}, reasons, other_reasons)
 
 
-def work_state(planner: Planner, placement: NodePlacement) -> WorkState:
-    """Return whether a node takes new work."""
+def work_state(planner: Planner, placement: NodePlacement, health: Health | None) -> WorkState:
+    """Return whether a node takes new work. health: None for unknown."""
     uid, state = placement.uid, planner.state
     if placement.cordoned_by_user:
         return WorkState.CORDONED
@@ -41,7 +43,9 @@ def work_state(planner: Planner, placement: NodePlacement) -> WorkState:
         return WorkState.NOT_READY
     if unmarked_fault(planner, uid) is not None:
         return WorkState.FAULTY
-    return WorkState.MARKED if state.marks_in_effect(uid).node.marks else WorkState.WORKING
+    if state.marks_in_effect(uid).node.marks:
+        return WorkState.MARKED
+    return WorkState.UNKNOWN if health is None else WorkState.WORKING
 
 
 def unmarked_fault(planner: Planner, uid: str) -> MarkDecision | None:

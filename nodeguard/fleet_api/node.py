@@ -228,7 +228,7 @@ def _summary(
         gpus=planner.state.nodes[placement.uid].gpus,
         pool=placement.pool,
         injected=tuple(_injected_checks(planner, placement.uid, report)),
-        work=work_state(planner, placement),
+        work=work_state(planner, placement, health),
     )
 
 

@@ -53,6 +53,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
     """Return the status of the fleet at one time."""
     # All counts are of one time: right after a start many reports arrive between two plans.
     stale_agents = planner.state.stale_agents(now)
+    healths = {uid: known_health(planner, uid, stale_agents.stale) for uid in planner.state.placements}
     # A rehearsal is no evidence about the fleet or the policy: it is counted apart.
     states = Counter(incident.state for incident in all_incidents(planner) if not incident.injected)
     budgets, offenders = _budgets(planner), repeat_offenders(planner, now)
@@ -74,7 +75,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         replica=_replica(service, now),
         policy=_policy(planner.policy, service),
         agents=_agents(planner, stale_agents),
-        nodes=_nodes(planner, stale_agents),
+        nodes=_nodes(planner, Counter(healths.values())),
         paused=pause_reason(planner.paused, planner.policy),
         frozen=stale_agents.frozen,
         marked=_marked(planner),
@@ -117,7 +118,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         injected_faults_accepted=sum(not fault.refusal for fault in injected),
         frozen_since=rfc3339(now.wall - frozen_age) if stale_agents.frozen else "",
         frozen_age=frozen_age,
-        capacity=capacity(planner),
+        capacity=capacity(planner, healths),
         latest_end=latest_end(planner, service.decisions, now),
     )
 
@@ -229,9 +230,9 @@ def _agents(planner: Planner, stale_agents: StaleAgents) -> AgentCounts:
     return AgentCounts(stale_agents.expected, stale_agents.reported, len(stale_agents.stale), stale)
 
 
-def _nodes(planner: Planner, stale_agents: StaleAgents) -> NodeCounts:
+def _nodes(planner: Planner, healths: Counter[Health | None]) -> NodeCounts:
+    """Return the numbers of nodes. healths: number of nodes by health; None for unknown."""
     placements = planner.state.placements
-    healths = Counter(known_health(planner, uid, stale_agents.stale) for uid in placements)
     return NodeCounts(
         ok=healths[Health.OK],
         warning=healths[Health.WARNING],

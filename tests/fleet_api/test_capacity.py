@@ -51,9 +51,17 @@ def test_each_node_is_counted_once() -> None:
     fleet.change(3, unschedulable=True)
     fleet.change(4, ready=False)
     fleet.carry_out()
-    counts = {"working": 7, "faulty": 2, "marked": 1, "cordoned": 1, "not-ready": 1}
+    counts = {"working": 7, "unknown": 0, "faulty": 2, "marked": 1, "cordoned": 1, "not-ready": 1}
     assert view(fleet).nodes == counts
     assert work(fleet)[:6] == ["marked", "faulty", "faulty", "cordoned", "not-ready", "working"]
+
+
+def test_a_node_of_unknown_health_is_not_taken_for_a_working_one() -> None:
+    fleet = lost()
+    fleet.carry_out()
+    fleet.after(600.0, quiet={"uid-0", "uid-5"})
+    assert work(fleet)[:7] == ["marked", "marked", "marked", "working", "working", "unknown", "working"]
+    assert view(fleet).nodes[WorkState.UNKNOWN] == 1
 
 
 def test_a_cordoned_node_takes_no_work_and_is_not_faulty() -> None:

@@ -13,6 +13,9 @@ from nodeguard.fleet_api.text.status import is_advice
 # The width of a bar, and that of the narrowest visible part, in its own units.
 _WIDTH, _NARROWEST = 1000.0, 6.0
 
+# States that are shown only where a node is in them.
+_RARE = frozenset({WorkState.UNKNOWN, WorkState.NOT_READY})
+
 # Budgets with a bar: one line of a wide screen.
 _BUDGETS = 4
 
@@ -26,7 +29,7 @@ def capacity_section(status: FleetStatus) -> Html:
     if not total:
         return EMPTY
     labels = WORK_STATES | ({WorkState.MARKED: "advised by nodeguard"} if is_advice(status) else {})
-    shown = [state for state in WORK_STATES if counts[state] or state != WorkState.NOT_READY]
+    shown = [state for state in WORK_STATES if counts[state] or state not in _RARE]
     items = (_item(state, counts[state], labels[state]) for state in shown)
     parts = [(f"work {state}", counts[state] / total) for state in shown]
     budgets = [_budget(budget) for budget in status.budgets[:_BUDGETS]]

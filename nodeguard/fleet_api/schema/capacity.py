@@ -8,13 +8,14 @@ from msgspec import Struct
 
 
 class WorkState(StrEnum):
-    """Whether a node takes new work. `working`: it does. `faulty`: faulty in service, as the mark of a fault
-    is withheld, in dry run or pending. `marked`: marks of nodeguard keep work away, gang work at
-    least; without a cluster they advise that. `cordoned`: others keep all work away. `not-ready`: it is not
-    cordoned, and the scheduler does not consider it to be up.
+    """Whether a node takes new work. `working`: it does. `unknown`: it does, and its health is unknown.
+    `faulty`: faulty in service, as the mark of a fault is withheld, in dry run or pending. `marked`: marks of
+    nodeguard keep work away, gang work at least; without a cluster they advise that. `cordoned`: others keep
+    all work away. `not-ready`: it is not cordoned, and the scheduler does not consider it to be up.
     """
 
     WORKING = "working"
+    UNKNOWN = "unknown"
     FAULTY = "faulty"
     MARKED = "marked"
     CORDONED = "cordoned"

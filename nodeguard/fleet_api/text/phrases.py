@@ -46,6 +46,7 @@ STYLES = {
 # Whether nodes take work, after a number of them, in the order of the bar of the page.
 WORK_STATES = {
     WorkState.WORKING: "working",
+    WorkState.UNKNOWN: "of unknown health",
     WorkState.FAULTY: "faulty in service",
     WorkState.MARKED: "marked by nodeguard",
     WorkState.CORDONED: "cordoned by others",

@@ -103,7 +103,9 @@ def test_the_line_of_faulty_nodes_that_take_work_links_to_them() -> None:
     assert "/nodes?work=faulty" in links(page)
     listed = nodes_page(faulty(), NodeQuery(work="faulty"))
     assert [path for path in hrefs(listed) if path.startswith("/nodes/")] == [f"/nodes/{gpu_name(66)}"]
-    assert "Work: all 305 working 1 faulty in service 14 marked by nodeguard" in text(listed)
+    assert "Work: all 304 working 1 of unknown health 1 faulty in service 14 marked by nodeguard" in text(
+        listed
+    )
 
 
 def test_each_reason_of_a_withheld_mark_is_on_the_page_once() -> None:
@@ -116,11 +118,14 @@ def test_each_reason_of_a_withheld_mark_is_on_the_page_once() -> None:
 def test_the_capacity_is_a_bar_with_links_to_the_nodes_of_each_part() -> None:
     page = fleet_page(faulty(), "")
     head = text(page).partition("Worst incidents")[0]
-    assert "305 working 1 faulty in service 14 marked by nodeguard 0 cordoned by others Budgets" in head
+    assert (
+        "304 working 1 of unknown health 1 faulty in service 14 marked by nodeguard 0 cordoned by others Budgets"
+        in head
+    )
     assert {"/nodes?work=working", "/nodes?work=faulty", "/nodes?work=marked"} <= links(page)
     assert "/nodes?work=cordoned" not in links(page)
     bar, *budgets = svg_bars(page)
-    assert [name for name, _ in bar] == ["work working", "work faulty", "work marked"]
+    assert [name for name, _ in bar] == ["work working", "work unknown", "work faulty", "work marked"]
     assert 999.0 <= sum(width for _, width in bar) <= 1001.0
     # One node of 320 is visible.
     assert bar[1][1] >= 5.0

@@ -63,7 +63,7 @@ def fleet() -> Fleet:
         ("/nodes?q=&health=fatal&mark=any&page=1", 200, "/nodes/gpu-h100-0003"),
         ("/nodes?health=broken", 400, "use one of fatal, suspect, warning, unknown, ok"),
         ("/nodes?mark=x", 400, "is not valid for mark: use one of any, quarantine"),
-        ("/nodes?work=x", 400, "is not valid for work: use one of working, faulty, marked"),
+        ("/nodes?work=x", 400, "is not valid for work: use one of working, unknown, faulty, marked"),
         ("/nodes?page=0", 400, "use a number from 1 to 9999"),
         (f"/nodes?q={'x' * 254}", 400, "q has 254 characters: use at most 253"),
         ("/nodes?name=x", 400, "is not a filter of this page: use q, health, mark, work, page"),
