@@ -53,7 +53,8 @@ def _detach(options: Namespace) -> None:
     instruction = DetachGpus(_id(), options.duration, named)
     gpus = request(options.socket, instruction, _TIMEOUT)
     until = rfc3339(time.time() + options.duration)
-    print_message(f"The agent is detached from {gpus} until {until}; to end this: nodeguard gpus attach")
+    # The agent appends to the GPUs why a restart would lose this.
+    print_message(f"The agent is detached until {until} from {gpus}; to end this: nodeguard gpus attach")
 
 
 def _ask_aggregator(options: Namespace, seconds: int, gpus: tuple[str, ...] = ()) -> None:

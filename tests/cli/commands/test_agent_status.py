@@ -66,7 +66,7 @@ def test_an_empty_socket_is_the_default_one(command: list[str]) -> None:
 @pytest.mark.usefixtures("sockets")
 def test_the_status_of_the_agent_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gpus", "detach", "-d", "10m", "--gpu", "0"]) == 0
-    target = capsys.readouterr().out.split()[5]
+    target = capsys.readouterr().out.split()[7].rstrip(";")
     assert main(["status", "-o", "json"]) == 0
     status = json.loads(capsys.readouterr().out)
     assert (status["version"], status["node"]) == (1, "gpu-1")

@@ -46,15 +46,31 @@ def wait_for_data_status(url: str, status: str) -> None:
 def test_gpus_are_detached_and_attached(agent: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     path, url = agent
     for options, message in (
-        (["--duration", "30m"], "The agent is detached from all GPUs until 2"),
-        (["-d", "30m", "--gpu", "1B:00"], "The agent is detached from gpu/0000:1b:00 until 2"),
+        (["--duration", "30m"], "from all GPUs; to end this: nodeguard gpus attach"),
+        (["-d", "30m", "--gpu", "1B:00"], "from gpu/0000:1b:00; to end this: nodeguard gpus attach"),
     ):
         assert main(["gpus", "detach", "--socket", path, *options]) == 0
-        assert message in capsys.readouterr().out
+        output = " ".join(capsys.readouterr().out.split())
+        assert output.startswith("The agent is detached until 2")
+        assert output.endswith(message)
         wait_for_data_status(url, "not-applicable")
         assert "nodeguard_finding{" not in fetch(f"{url}/metrics")
     assert main(["gpus", "attach", "--socket", path]) == 0
     wait_for_data_status(url, "fresh")
+
+
+def test_a_detachment_that_a_restart_loses_has_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, file = str(tmp_path / "agent.sock"), tmp_path / "file"
+    file.write_text("")
+    bundle = str(bundle_path("healthy-dgx-h100"))
+    with running("--from", bundle, "--socket", path, "--state", str(file / "state")) as (_, url):
+        fetch(f"{url}/readyz")
+        assert main(["gpus", "detach", "--socket", path, "--duration", "30m"]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert " from all GPUs; a restart would lose it: " in output
+    assert output.endswith("what came after the last write; to end this: nodeguard gpus attach")
 
 
 def test_a_detachment_of_two_days_is_refused_without_an_agent(capsys: pytest.CaptureFixture[str]) -> None:
