@@ -122,7 +122,7 @@ def test_a_policy_is_tested_on_the_history_of_an_aggregator(reader: Reader) -> N
         for _, line in block.command_lines()
         if line.startswith("nodeguard aggregator")
     ]
-    options = aggregator.removeprefix("nodeguard aggregator ")
+    options, _, _ = aggregator.removeprefix("nodeguard aggregator ").partition(" --history")
     # An aggregator of an earlier page may have left a fault of this node, which would end here.
     machine.run("rm -rf /var/lib/nodeguard /var/lib/nodeguard-aggregator; mkdir /var/lib/nodeguard")
     reader.follow(BACKTEST, "Keep a history", names={"…": options})
