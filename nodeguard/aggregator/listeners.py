@@ -70,6 +70,8 @@ async def serve_monitoring(
 
 def readiness_page(replica: ReplicaState, now: float) -> Page:
     """Return the page at /readyz: its first line has the reason why nothing is written, and since when."""
+    if replica.listen_problem:
+        return Page(503, f"not ready: {replica.listen_problem}\n")
     obstacle = write_obstacle(replica, now)
     if obstacle is None:
         return Page(200, "ready\n")
@@ -102,7 +104,7 @@ def service_state(
             decisions=decisions(),
             actions=service.backend.action_store.actions(),
             refused=service.refusals.recent(now.mono),
-            connection_shortage=service.capacity_problem,
+            connection_shortage=service.listen_problem or service.capacity_problem,
             notification_problem=webhooks.problem() if webhooks is not None else "",
             refused_requests=service.backend.refused_requests(),
             history_problem=service.history.writer.error if service.history is not None else "",
@@ -160,9 +162,12 @@ def page_address(page: tuple[str, int] | str | None) -> str:
 
 
 async def serve_agents(
-    options: AggregatorOptions, ingest: IngestServer, certificate: CertificateRefresher | None
+    options: AggregatorOptions,
+    ingest: IngestServer,
+    certificate: CertificateRefresher | None,
+    service: AggregatorService,
 ) -> None:
-    """Listen for agents as soon as a serving certificate is available."""
+    """Listen for agents as soon as a serving certificate is available. service: has the problem."""
     if certificate is not None:
         await certificate.wait_available()
     host, port = options.listen
@@ -171,15 +176,14 @@ async def serve_agents(
             await ingest.listen(host, port)
             break
         except OSError as error:
+            address, reason = address_text(options.listen), _reason(error)
+            remedy = "stop the process that uses this address, or name another --listen"
             logger.error(  # noqa: TRY400 - the reason is a field
-                "cannot listen for agents",
-                extra={
-                    "address": address_text(options.listen),
-                    "error": _reason(error),
-                    "remedy": "stop the process that uses this address, or name another --listen",
-                },
+                "cannot listen for agents", extra={"address": address, "error": reason, "remedy": remedy}
             )
+            service.listen_problem = f"cannot listen for agents at {address}: {reason}: {remedy}"
             await asyncio.sleep(_LISTEN_RETRY)
+    service.listen_problem = ""
     logger.info("listens for agents", extra={"address": address_text(options.listen)})
     await asyncio.Event().wait()
 

@@ -59,7 +59,8 @@ class AggregatorService:
     when the last plan was made, or found to be still right; turned_at: time of the last turn; is_planned:
     whether that turn made a plan. candidacy: state of the leadership rules;
     is_leader: whether this aggregator holds the lease; is_active: whether it applies its plans. capacity: of
-    agent connections, None for no limit; capacity_problem: why not all agents can connect, empty if they can.
+    agent connections, None for no limit; capacity_problem: why not all agents can connect, empty if they can;
+    listen_problem: why none can, empty if they can.
     errors: failed plans and listeners: the loop goes on. plan_listeners: receive each plan and its time, and
     each second an empty one if the plan did not change.
     history: records the fleet, if set.
@@ -88,7 +89,7 @@ class AggregatorService:
         self.candidacy = Candidacy()
         self._leader, self._leader_since = "", self.started_at
         self.capacity: ConnectionCapacity | None = None
-        self.capacity_problem = ""
+        self.capacity_problem = self.listen_problem = ""
         self.handler = handler
         self.refusals = handler.refusals
         self._reload = reload
@@ -225,6 +226,7 @@ class AggregatorService:
             missing=self.backend.missing_inputs(),
             lease_problem=self.backend.lease_problem(now.mono),
             write_problem=self.backend.write_problem(),
+            listen_problem=self.listen_problem,
         )
 
 

@@ -21,7 +21,7 @@ class ReplicaState(Struct, frozen=True):
 
     started_at: of the process. missing: inputs that were not read yet. leader: holder of the lease, empty for
     none; leader_since: since when that is so. lease_problem, write_problem: of requests about the lease, and
-    of writes of Nodes.
+    of writes of Nodes. listen_problem: why no agent can connect, empty if they can.
     """
 
     started_at: float
@@ -33,6 +33,7 @@ class ReplicaState(Struct, frozen=True):
     missing: str = ""
     lease_problem: ApiProblem | None = None
     write_problem: ApiProblem | None = None
+    listen_problem: str = ""
 
 
 def write_obstacle(replica: ReplicaState, now: float) -> Obstacle | None:
@@ -64,6 +65,8 @@ def may_apply(replica: ReplicaState, now: float) -> bool:
 
 def is_ready(replica: ReplicaState, now: float) -> bool:
     """Return whether a replica is ready, for the probe of Kubernetes."""
+    if replica.listen_problem:
+        return False
     obstacle = write_obstacle(replica, now)
     if replica.missing or obstacle is None or obstacle.kind not in _API_OBSTACLES:
         return not replica.missing

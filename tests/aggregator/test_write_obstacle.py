@@ -61,6 +61,10 @@ REFUSAL = 'leases.coordination.k8s.io "nodeguard-aggregator" is forbidden'
             replace(LEADER, started_at=990.0, agents=StaleAgents(expected=400, reported=300)),
             "ready for 10 s: 300 of 400 agents have reported: becomes active at 90%, or 1 min after its start",
         ),
+        (
+            replace(LEADER, listen_problem="cannot listen for agents at [::]:8443: Address already in use"),
+            "not ready: cannot listen for agents at [::]:8443: Address already in use",
+        ),
     ],
 )
 def test_the_first_line_of_readiness_has_the_reason(replica: ReplicaState, page: str) -> None:

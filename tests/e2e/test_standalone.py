@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -218,6 +220,23 @@ def test_connections_leave_open_files_for_other_uses(site: Site) -> None:
         stack.enter_context(site.node("gpu-2", certificate_settings(site, authority, "gpu-2")))
         site.wait_for_reports(1)
         assert "Too many open files" not in site.log.read_text()
+
+
+def test_an_aggregator_that_no_agent_can_reach_is_not_ready(site: Site) -> None:
+    host, _, port = site.listen.rpartition(":")
+    problem = f"cannot listen for agents at {site.listen}: Address already in use"
+    with socket.socket() as other:
+        other.bind((host, int(port)))
+        other.listen()
+        with running(site.log, *site.command("--insecure")):
+            until(lambda: "cannot listen for agents" in site.log.read_text(), site.log)
+            with pytest.raises(HTTPError, match="503") as not_ready:
+                urlopen(f"http://{site.metrics}/readyz", timeout=PATIENCE)
+            assert not_ready.value.read().decode().startswith(f"not ready: {problem}: stop the process")
+            assert problem in " ".join(site.run("status").stdout.split())
+            other.close()
+            until(lambda: "listens for agents" in site.log.read_text(), site.log)
+            assert get_page(site.metrics, "/readyz").startswith("ready")
 
 
 def test_a_node_cannot_report_for_another_node(site: Site) -> None:

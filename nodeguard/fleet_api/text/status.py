@@ -179,7 +179,7 @@ def _reporting_problems(status: FleetStatus) -> Iterator[Field]:
         text = f"no right to {right}, for {format_duration(refused.age)}: {refused.reason}"
         yield Field("rights", text, name_style="fatal")
     if status.connection_shortage:
-        yield Field("open files", status.connection_shortage, name_style="fatal")
+        yield Field("connections", status.connection_shortage, name_style="fatal")
     if status.notification_problem:
         yield Field("webhooks", status.notification_problem, name_style="warning")
     if status.history_problem:
