@@ -69,6 +69,8 @@ class Heading(Struct, frozen=True):
     text_style: str = "strong"
     separator: str = ""
     """Between the label and the text; empty for a label that is a badge, such as a health."""
+    about: Subject | None = None
+    """What the text is about, for a link; None for none."""
 
     @property
     def is_badge(self) -> bool:
@@ -103,9 +105,9 @@ class View(Struct, frozen=True):
         return str(self.alert or self.sections[0].heading or "").rstrip(".")
 
 
-def badge_heading(label: str, style: str, text: str) -> Heading:
+def badge_heading(label: str, style: str, text: str, about: Subject | None = None) -> Heading:
     """Return a heading with a badge, such as a health."""
-    return Heading(label.upper(), style, text)
+    return Heading(label.upper(), style, text, about=about)
 
 
 def fields_view(rows: Iterable[Row]) -> View:

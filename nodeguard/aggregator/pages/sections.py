@@ -54,7 +54,8 @@ def heading(title: Heading | None, tag: str) -> Html:
     if title is None:
         return EMPTY
     if title.is_badge:
-        return element(tag, badge(title.label, title.style), " ", title.text)
+        text = link(_PATHS[title.about.kind](title.about.name), title.text) if title.about else title.text
+        return element(tag, badge(title.label, title.style), " ", text)
     return element(tag, str(title))
 
 

@@ -55,8 +55,10 @@ def _symptom(symptom: SymptomView) -> Section:
     fields += [Field("evidence", evidence, "dim") for evidence in symptom.evidence]
     if symptom.evidence_omitted:
         fields.append(Field("", f"and {symptom.evidence_omitted} more", "dim"))
-    title = f"{symptom.check} - {_symptom_target(symptom.target)}"
-    return Section(badge_heading(severity, severity, title), tuple(fields))
+    node, target = _symptom_location(symptom.target)
+    title = f"{symptom.check} - {f'{node}, ' if node else ''}{target}"
+    about = Subject("node", node) if node else None
+    return Section(badge_heading(severity, severity, title, about), tuple(fields))
 
 
 def effect_text(incident: IncidentView | IncidentSummary) -> str:
@@ -93,10 +95,12 @@ def _clear_result(incident: IncidentView) -> str:
     return ""
 
 
-def _symptom_target(target: str) -> str:
-    """Return the target of a symptom: of this node, or of a node that is named before it."""
+def _symptom_location(target: str) -> tuple[str, str]:
+    """Return the node that is named before the target of a symptom, empty for that of the incident, and the
+    target.
+    """
     node, comma, rest = target.partition(", ")
-    return f"{node}, {target_text(rest)}" if comma else target_text(target)
+    return (node, target_text(rest)) if comma else ("", target_text(target))
 
 
 def _facts(incident: IncidentView) -> Iterator[Field]:

@@ -156,6 +156,14 @@ def test_the_page_of_a_node_states_a_fault_once_with_its_mark_and_what_to_do() -
     assert node_page(faulty(), "no-such-node", EMPTY) is None
 
 
+def test_the_page_of_an_incident_of_a_domain_links_to_its_nodes() -> None:
+    fleet = faulty()
+    [name] = [incident.name for incident in fleet.planner.all_incidents() if incident.domain]
+    page = incident_page(fleet, name)
+    assert {f"/nodes/{gpu_name(number)}" for number in range(16, 22)} <= links(page)
+    assert "FATAL port-down - gpu-h100-0016, port mlx5_0/1" in text(page)
+
+
 def test_the_pages_of_domains_have_the_degraded_one_and_its_nodes() -> None:
     assert "1 domain degraded" in text(domains_page(faulty()))
     assert "fabric/p0/r2 8 6 degraded, marked" in text(domains_page(faulty()))
