@@ -31,6 +31,9 @@ _CLOCK_SKEW = HOUR
 # very certificate: a later begin protects from nothing.
 _AUTHORITY_BEGIN = 0.0
 
+# Without the authority that they trust, agents accept no aggregator.
+UNUSABLE_REMEDY = "restore a copy, or delete it and give agents the new certificate of the authority"
+
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9-]+(\.[a-z0-9-]+)*\Z", re.ASCII | re.IGNORECASE)
 
 
@@ -81,9 +84,9 @@ def issue_serving_certificate(
         issuer = x509.load_pem_x509_certificate(by.certificate.encode())
         signing = serialization.load_pem_private_key(by.key.encode(), None)
     except (ValueError, TypeError):
-        raise SigningError("the authority's certificate or key is invalid: delete it") from None
+        raise SigningError(f"the authority's certificate or key is invalid: {UNUSABLE_REMEDY}") from None
     if not isinstance(signing, ec.EllipticCurvePrivateKey) or issuer.public_key() != signing.public_key():
-        raise SigningError("the authority's key does not match its certificate: delete it")
+        raise SigningError(f"the authority's key does not match its certificate: {UNUSABLE_REMEDY}")
     if now < (begin := issuer.not_valid_before_utc.timestamp()):
         clock = f"it is {rfc3339(now)} by the clock of this machine: set that clock if it is wrong, else"
         raise SigningError(f"it is not valid before {rfc3339(begin)}, and {clock} delete it")

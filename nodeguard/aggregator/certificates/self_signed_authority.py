@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.aggregator.certificates.issue import (
+    UNUSABLE_REMEDY,
     CertificateAuthority,
     SigningError,
     issue_authority,
@@ -109,12 +110,12 @@ class SelfSignedAuthority:
             decoded = msgspec.json.decode(stored.text, type=_StoredAuthorities)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             decoded = _StoredAuthorities()
-        problem = "it has no authority"
+        problem = "it has no authority: "
         if decoded.version != 1:
-            problem = f"it was written by a newer version ({decoded.version})"
+            problem = f"it was written by a newer version ({decoded.version}): upgrade, or "
         elif decoded.authorities:
             return decoded.authorities
-        raise StoreError(f"{self._store.name} cannot be used, {problem}: delete it")
+        raise StoreError(f"{self._store.name} cannot be used, {problem}{UNUSABLE_REMEDY}")
 
     def _current(self, now: float) -> ServingCertificate:
         # Agents have known the oldest one for the longest time.

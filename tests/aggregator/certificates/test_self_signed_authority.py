@@ -223,7 +223,8 @@ async def test_with_an_unreadable_store_the_previous_authority_renews_certificat
     assert log.text()[2:] == [
         (
             "WARNING cannot update the certificate authority, the previous one stays in use "
-            f"error={path}/authority.json cannot be used, it has no authority: delete it"
+            f"error={path}/authority.json cannot be used, it has no authority: "
+            "restore a copy, or delete it and give agents the new certificate of the authority"
         )
     ]
 
@@ -231,18 +232,20 @@ async def test_with_an_unreadable_store_the_previous_authority_renews_certificat
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "it has no authority"),
-        ('{"version": 1, "authorities": []}', "it has no authority"),
-        ('{"version": 2, "authorities": []}', r"it was written by a newer version \(2\)"),
+        ("{", "it has no authority: "),
+        ('{"version": 1, "authorities": []}', "it has no authority: "),
+        ('{"version": 2, "authorities": []}', r"it was written by a newer version \(2\): upgrade, or "),
         (
             '{"authorities": [{"certificate": "", "key": "", "created_at": 0, "expires_at": 9e9}]}',
-            "the authority's certificate or key is invalid",
+            "the authority's certificate or key is invalid: ",
         ),
     ],
 )
 async def test_an_unusable_authority_is_kept_and_named(text: str, reason: str) -> None:
     store = MemoryStore(text)
-    with pytest.raises(CertificateUnavailableError, match=f"memory cannot be used, {reason}: delete it"):
+    with pytest.raises(
+        CertificateUnavailableError, match=f"memory cannot be used, {reason}restore a copy, or "
+    ):
         await replica(store, MemoryStore()).current(NOW)
     assert store.text == text
 
