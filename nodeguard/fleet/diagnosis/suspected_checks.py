@@ -104,9 +104,8 @@ def _unexplained(
     share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
     are_independent = partial(_are_independent, topologies=topologies, share=share, members=members)
     excluded = affected.union(explained)
-    largest = MAX_FLEET_SHARE * (len(members) - len(excluded))
     for unexplained in firings.unexplained(excluded, are_independent, before, now):
-        parents = _largest_parents(unexplained.nodes, topologies, largest, members)
+        parents = _largest_parents(unexplained.nodes, topologies, excluded, members)
         # Without a parent: all may be misplaced nodes of domains that are excluded.
         if not have_one_cause(unexplained, chain([frozenset[str]()], parents), excluded):
             return unexplained
@@ -155,12 +154,13 @@ def _are_independent(
 
 
 def _largest_parents(
-    uids: Set[str], topologies: Set[str], largest: float, members: DomainMembers
+    uids: Set[str], topologies: Set[str], excluded: Set[str], members: DomainMembers
 ) -> Iterator[Set[str]]:
     """Yield, for each level of some topologies, the nodes of the two parent domains with most of some nodes:
     shared hardware that fails in both of them explains these, if it has the time to become significant. Of
-    the first one only, if both have more than `largest` nodes.
+    the first one only, if both have nearly all nodes that are not excluded.
     """
+    largest = MAX_FLEET_SHARE * (len(members) - len(excluded))
     counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for path, count in Counter(chain.from_iterable(map(members.paths, uids))).items():
         if members.children(path) and members.topology_of(path) in topologies:
@@ -169,7 +169,7 @@ def _largest_parents(
         group: Set[str] = frozenset()
         for parent, _ in level.most_common(_CAUSES):
             both = group | members.nodes(parent)
-            if len(both) <= largest:
+            if len(both - excluded) <= largest:
                 group = both
         yield group
 

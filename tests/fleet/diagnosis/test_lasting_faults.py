@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from nodeguard.model.finding import Health
 from nodeguard.model.node import Node
 from nodeguard.model.policy import Policy, TopologyLabels
+from tests.fleet.diagnosis.test_degraded_domains import lost
 from tests.fleet.diagnosis.test_suppressed_checks import REAL, advance, degraded
 from tests.fleet.leaves import ENFORCED, down, fails, well
 from tests.fleet.scene import Fleet, finding, in_order
@@ -324,3 +325,20 @@ def test_nodes_without_an_agent_do_not_keep_a_repaired_leaf_degraded() -> None:
     well(made, range(6))
     advance(made, 2_400.0, 30.0)
     assert (degraded(made), made.marked()) == ([], [])
+
+
+# A pod with most nodes of the fleet
+
+
+def test_a_large_pod_that_fails_after_one_of_its_leaves_is_no_false_alarm() -> None:
+    """The other leaves of the pod have less than 80% of the other nodes of the fleet."""
+    made = fleet(48, 6, 64)
+    for number in range(42, 46):
+        made.report(number, lost())
+    advance(made, 120.0)
+    assert degraded(made) == ["fabric/p0/r7"]
+    for number in (0, 6, 12, 18, 24, 30, 36, 1, 7):
+        made.report(number, lost())
+        advance(made, 120.0)
+        assert not made.planner.diagnosis.suppressed_checks
+    assert degraded(made) == ["fabric/p0"]
