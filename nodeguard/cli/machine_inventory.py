@@ -14,7 +14,7 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Component, Reading
 from nodeguard.model.recovery import KUBELETS, Site, resets_together
 from nodeguard.model.signal import Scalar, Signal
-from nodeguard.model.target import nvswitch_target
+from nodeguard.model.target import nvswitch_target, target_order
 from nodeguard.pipeline.pipeline import Pipeline
 
 _UNKNOWN_MODEL = "GPU of unknown model"
@@ -101,7 +101,9 @@ class InventoryJudgement(Pipeline):
         """Return each GPU by target, with its last known component."""
         components = self.state.components
         return {
-            target: components.get(target) for target in sorted(self._targets) if target.startswith("gpu/")
+            target: components.get(target)
+            for target in sorted(self._targets, key=target_order)
+            if target.startswith("gpu/")
         }
 
     def inventory(self) -> MachineInventory:

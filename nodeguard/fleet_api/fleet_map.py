@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from itertools import starmap
 from typing import Any
@@ -18,6 +17,7 @@ from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
+from nodeguard.model.natural_order import natural_order
 
 # The topology of a fleet without topologies; every node has at most one pool.
 POOLS = "pool"
@@ -25,8 +25,6 @@ POOLS = "pool"
 # Health of nodes on the map, worst first.
 SEVERITIES = (Health.FATAL.value, Health.SUSPECT.value, Health.WARNING.value, UNKNOWN, Health.OK.value)
 _RANK = {health: rank for rank, health in enumerate(SEVERITIES)}
-
-_DIGITS = re.compile(r"([0-9]{1,18})")
 
 
 class MapPart(Struct, frozen=True):
@@ -136,9 +134,3 @@ def _domain(planner: Planner, uid: str, topology: str) -> str:
     paths = (*planner.vote_collector.domain_members.paths(uid), *planner.diagnosis.members.paths(uid))
     within = f"{topology}/"
     return max((path for path in paths if path.startswith(within)), key=len, default="")
-
-
-def natural_order(name: str) -> tuple[tuple[bool, int, str], ...]:
-    """Return a sort key by which r2 comes before r10."""
-    parts = (part for part in _DIGITS.split(name) if part)
-    return tuple((False, int(part), "") if part[0] in "0123456789" else (True, 0, part) for part in parts)

@@ -23,6 +23,7 @@ from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark
+from nodeguard.model.natural_order import NaturalOrder, natural_order
 from nodeguard.model.projection import project
 
 # Limit of a response.
@@ -276,7 +277,7 @@ def _summary(incident: Incident, reason: str) -> str:
     return "; ".join(filter(None, (incident.message, shown_reason)))
 
 
-def _rank(incident: Incident, service: ServiceState) -> tuple[bool, bool, int, int, float, str]:
+def _rank(incident: Incident, service: ServiceState) -> tuple[bool, bool, int, int, float, NaturalOrder]:
     """Return the sort key: acknowledged incidents come last, and those of injected faults before them; among
     equal ones the newest comes first.
     """
@@ -287,5 +288,5 @@ def _rank(incident: Incident, service: ServiceState) -> tuple[bool, bool, int, i
         -incident.health.rank,
         _ORDER.index(incident.state),
         -incident.first_seen,
-        incident.name,
+        natural_order(incident.name),
     )

@@ -10,12 +10,17 @@ from nodeguard.fleet_api.service_state import age
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import mark_rank
 from nodeguard.model.projection import project
+from nodeguard.model.target import target_order
 
 
 def marks_of_node(planner: Planner, uid: str, now: Instant) -> tuple[MarkView, ...]:
     """Return the marks of a node and its devices, worst and oldest first."""
     views = [_view(mark, now) for mark in planner.releases.active_marks(uid)]
-    return tuple(sorted(views, key=lambda mark: (mark_rank(mark.mark), -mark.age, mark.check, mark.target)))
+    return tuple(
+        sorted(
+            views, key=lambda mark: (mark_rank(mark.mark), -mark.age, mark.check, target_order(mark.target))
+        )
+    )
 
 
 def _view(mark: ActiveMark, now: Instant) -> MarkView:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nodeguard.judge.findings import merge_symptoms
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding, Health, worst
-from nodeguard.model.target import NODE, NOUNS, parent_target, target_kind, target_label
+from nodeguard.model.target import NODE, NOUNS, parent_target, target_kind, target_label, target_order
 
 # A check and the target of its finding.
 FindingKey = tuple[str, str]
@@ -158,7 +158,7 @@ def _folded(group: list[Finding], folded_into: str) -> Finding:
     targets = tuple(
         sorted(
             (target for finding in group for target in finding.targets or (finding.target,)),
-            key=_natural_order,
+            key=target_order,
         )
     )
     component = first.component if len({finding.component for finding in group}) == 1 else ""
@@ -177,14 +177,13 @@ def _folded(group: list[Finding], folded_into: str) -> Finding:
     )
 
 
-def _natural_order(target: str) -> tuple[str, int]:
-    head, _, tail = target.rpartition("/")
-    return (head, int(tail)) if tail.isdigit() else (target, 0)
-
-
 def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings, worst first, then by target and check."""
-    return tuple(sorted(findings, key=lambda finding: (-finding.health.rank, finding.target, finding.check)))
+    return tuple(
+        sorted(
+            findings, key=lambda finding: (-finding.health.rank, target_order(finding.target), finding.check)
+        )
+    )
 
 
 def worst_health(findings: Iterable[Finding]) -> Health:

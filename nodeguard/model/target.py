@@ -12,6 +12,8 @@ import re
 from functools import lru_cache
 from typing import Literal, get_args
 
+from nodeguard.model.natural_order import NaturalOrder, natural_order
+
 TargetKind = Literal[
     "node", "gpu", "nvlink", "nvswitch", "port", "pci", "fs", "disk", "dimm", "service", "probe"
 ]
@@ -162,12 +164,13 @@ def parent_target(target: str) -> str:
     return target.partition("/nvlink/")[0] if target_kind(target) in _FOLDS else NODE
 
 
-def target_order(target: str) -> tuple[object, ...]:
-    """Return the key to sort targets by: ports by number, `mlx5_2` before `mlx5_10`, others as they are."""
-    if target_kind(target) != "port":
-        return (target,)
-    parts = re.split(r"(\d+)", target, flags=re.ASCII)
-    return tuple(int(part) if part.isascii() and part.isdecimal() else part for part in parts)
+@lru_cache(maxsize=4096)
+def target_order(target: str) -> tuple[NaturalOrder, ...]:
+    """Return the key to sort targets by: NVLink 2 before NVLink 10, `mlx5_2` before `mlx5_10`, and the
+    hexadecimal PCI addresses as they are.
+    """
+    parts = target.split("/")
+    return tuple(((True, 0, part),) if _ADDRESS.match(part) else natural_order(part) for part in parts)
 
 
 def target_label(target: str) -> str:

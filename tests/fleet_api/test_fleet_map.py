@@ -2,9 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
-from nodeguard.fleet_api.fleet_map import MapGroup, MapPart, fleet_map, natural_order
+from nodeguard.fleet_api.fleet_map import MapGroup, MapPart, fleet_map
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from tests.aggregator.pages.scenes import plain_fleet
@@ -71,11 +69,3 @@ def test_an_unknown_topology_means_the_default_one() -> None:
 def test_an_empty_fleet_has_no_groups() -> None:
     shown = fleet_map(Fleet(0).planner, Fleet(0).now)
     assert (shown.groups, shown.healthy) == ((), ())
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("r2", "r10"), ("r2", "r2b"), ("", "r1"), ("a/r9/n1", "a/r10/n0"), ("1", "r1"), ("²", "³")],
-)
-def test_numbers_are_compared_as_numbers(before: str, after: str) -> None:
-    assert natural_order(before) < natural_order(after)

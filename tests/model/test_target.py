@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.model import target as slot
-from nodeguard.model.target import NODE, TARGET_KINDS
+from nodeguard.model.target import NODE, TARGET_KINDS, target_order
 
 HEX = st.sampled_from("0123456789abcdefABCDEF")
 
@@ -146,3 +146,16 @@ def test_every_kind_has_a_slot() -> None:
 
 def test_a_device_that_gives_no_address_goes_by_what_it_gives() -> None:
     assert slot.gpu_target("index-3") == "gpu/index-3"
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        ["gpu/0000:1b:00/nvlink/2", "gpu/0000:1b:00/nvlink/10", "gpu/0000:9a:00/nvlink/0"],
+        ["port/mlx5_2/1", "port/mlx5_10/1"],
+        ["gpu/0000:3b:00", "gpu/0000:c3:00", "node"],
+        ["disk/nvme2n1", "disk/nvme10n1", "fs:/var"],
+    ],
+)
+def test_targets_are_listed_by_number(targets: list[str]) -> None:
+    assert sorted(set(targets), key=target_order) == targets

@@ -9,10 +9,11 @@ from types import MappingProxyType
 from nodeguard.aggregator.pages.html import Html, element, join, link, node_path, query_path
 from nodeguard.aggregator.pages.page_query import ANY_MARK, NodeQuery
 from nodeguard.aggregator.pages.sections import badge, pager, table
-from nodeguard.fleet_api.fleet_map import SEVERITIES, natural_order
+from nodeguard.fleet_api.fleet_map import SEVERITIES
 from nodeguard.fleet_api.schema.capacity import WorkState
 from nodeguard.fleet_api.schema.node import NodeSummary
 from nodeguard.fleet_api.text.phrases import WORK_STATES, count_noun, node_notes
+from nodeguard.model.natural_order import natural_order
 
 # Rows of a page.
 _ROWS = 50

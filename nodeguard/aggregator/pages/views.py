@@ -25,7 +25,7 @@ from nodeguard.aggregator.pages.page_query import NodeQuery
 from nodeguard.aggregator.pages.sections import badge, fields, heading, pager, sections, table
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.domain import describe_domain, domains_named, list_domains
-from nodeguard.fleet_api.fleet_map import fleet_map, natural_order
+from nodeguard.fleet_api.fleet_map import fleet_map
 from nodeguard.fleet_api.incident import (
     describe_incident,
     group_incidents,
@@ -55,6 +55,7 @@ from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
+from nodeguard.model.natural_order import natural_order
 
 # Rows of the lists.
 _INCIDENTS = 50
