@@ -15,6 +15,7 @@ from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.state.history_events import POLICY_FORMAT, NodeSettings, NoteKind, RecordedChange
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.fleet_api.action import action_text
+from nodeguard.fleet_api.policy_changes import policy_changes
 from nodeguard.fleet_api.schema.history import HistoryChange, HistoryEntry, HistoryView
 from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.finding import Health
@@ -27,8 +28,8 @@ from nodeguard.model.target import target_label
 MAX_ENTRIES = 1000
 _TEXT_LENGTH = 400
 
-# Changed keys of a policy that a text names.
-_POLICY_KEYS = 8
+# Changes of a policy that an entry lists.
+_POLICY_CHANGES = 12
 
 # Changes that concern all nodes.
 _OF_FLEET = frozenset({NoteKind.PAUSE, NoteKind.RESUME, NoteKind.POLICY})
@@ -238,13 +239,14 @@ def _policy(change: RecordedChange) -> Iterator[HistoryEntry]:
     values, before = _decode(_POLICY, change.text), _decode(_POLICY, change.before)
     if values is None or before is None or values.get(POLICY_FORMAT) != before.get(POLICY_FORMAT):
         return
-    changed = sorted(
-        key for key in values.keys() | before.keys() if values.get(key, "none") != before.get(key, "none")
-    )
-    texts = [f"{key}: {before.get(key, 'none')} → {values.get(key, 'none')}" for key in changed]
-    more = f"; {len(texts) - _POLICY_KEYS} more" if len(texts) > _POLICY_KEYS else ""
-    if texts:
-        yield _entry(change, "policy", f"another policy is in use: {'; '.join(texts[:_POLICY_KEYS])}{more}")
+    texts = policy_changes(before, values)
+    if len(texts) == 1:
+        yield _entry(change, "policy", f"another policy is in use: {texts[0]}")
+    elif texts:
+        shown = tuple(text[:_TEXT_LENGTH] for text in texts[:_POLICY_CHANGES])
+        more = (f"and {len(texts) - len(shown)} more",) if len(texts) > len(shown) else ()
+        entry = _entry(change, "policy", f"another policy is in use, with {len(texts)} changes")
+        yield msgspec.structs.replace(entry, details=shown + more)
 
 
 def _stale(change: RecordedChange) -> Iterator[HistoryEntry]:

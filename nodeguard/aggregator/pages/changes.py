@@ -103,7 +103,7 @@ def _row(entry: HistoryEntry, view: HistoryView) -> tuple[str, ...]:
         element("time", shown, datetime=entry.at, title=api_time(entry.at)),
         element("b", entry.change, class_=CHANGE_STYLES.get(entry.change, False)),
         _subject(entry),
-        entry.text,
+        "; ".join((entry.text, *entry.details)),
     )
 
 

@@ -28,6 +28,8 @@ class HistoryEntry(Struct, frozen=True):
     """The incident that it is about; empty for none."""
     domain: str = ""
     """The domain that it is about; empty for none."""
+    details: tuple[str, ...] = ()
+    """A line for each value that differs in another policy, if several do."""
 
 
 class HistoryView(Struct, frozen=True):

@@ -28,7 +28,7 @@ from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeActi
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import FalseAlarm, OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION
-from nodeguard.model.policy import NodeLocation, Policy, Pool
+from nodeguard.model.policy import Mode, ModeRule, NodeLocation, Policy, Pool
 from tests.aggregator.history.scene import report, rows
 from tests.aggregator.history.test_history import CALLER, Scene
 from tests.fleet.scene import AT_ONCE, finding
@@ -220,6 +220,19 @@ def test_a_changed_policy_names_the_values_also_after_a_restart(scene: Scene) ->
     again.fleet.planner.set_policy(replace(planner.policy, pause=False))
     again.tick()
     assert [text for _, text in changes(again)][1:] == ["another policy is in use: pause: true → false"]
+
+
+def test_several_changes_of_a_policy_are_listed(scene: Scene) -> None:
+    scene.tick()
+    rules = (ModeRule(Mode.ENFORCE, check="gpu-lost"),)
+    scene.fleet.planner.set_policy(replace(scene.fleet.planner.policy, pause=True, modes=rules))
+    scene.tick()
+    [entry] = view(scene).entries
+    assert entry.text == "another policy is in use, with 2 changes"
+    assert entry.details == (
+        "modeRules: added {check: gpu-lost, marks: [quarantine, suspect], mode: enforce}",
+        "pause: false → true",
+    )
 
 
 def test_a_large_table_of_locations_is_a_digest() -> None:

@@ -13,7 +13,7 @@ NOW = 1_700_000_000.0
 HOUR = 3600.0
 
 
-def entry(hours: float, change: HistoryChange, text: str = "<text>", **about: str) -> HistoryEntry:
+def entry(hours: float, change: HistoryChange, text: str = "<text>", **about: Any) -> HistoryEntry:
     return HistoryEntry(rfc3339(NOW - hours * HOUR), change, text, **about)
 
 

@@ -36,6 +36,17 @@ def test_each_change_has_its_time_what_happened_and_where() -> None:
     ]
 
 
+def test_another_policy_has_a_line_for_each_value() -> None:
+    details = ("budget.fleet: 0.05 → 0.1", "modeRules: added {check: gpu-lost, mode: enforce}")
+    entry = HistoryEntry("2026-11-20T10:00:00Z", "policy", "another policy is in use", details=details)
+    assert look(history_lines(view(entry)), 80).splitlines() == [
+        "2026-11-20 10:00:00 UTC  policy       another policy is in use",
+        "                                        budget.fleet: 0.05 → 0.1",
+        "                                        modeRules: added {check: gpu-lost, mode:",
+        "                                        enforce}",
+    ]
+
+
 def test_missing_changes_are_reported_first() -> None:
     entry = HistoryEntry("2026-11-20T10:00:00Z", "hold", "hold: x", "gpu-7")
     assert texts(view(entry, complete=False, recorded="2026-11-21T09:00:00Z"))[:2] == [
