@@ -92,7 +92,7 @@ def _unexplained(
         return is_explained and not recent_version(members, nodes, votes.version_changes, now)
 
     affected = set[str]().union(*(members.nodes(candidate.domain) for candidate in candidates))
-    if _are_everywhere(candidates, members):
+    if are_everywhere(candidates, members):
         # Domains in so many places have faults of their own if the other nodes are clean. A few votes in each
         # of them may as well be the false alarm.
         is_clear = any(candidate.share >= rule.weak_evidence.share for candidate in candidates)
@@ -122,7 +122,7 @@ def are_likelier(candidates: Iterable[Candidate], uids: Set[str], members: Domai
     return evidence > shared_fault_evidence(len(firing), len(members), WRONG_LABEL)
 
 
-def _are_everywhere(candidates: Collection[Candidate], members: DomainMembers) -> bool:
+def are_everywhere(candidates: Collection[Candidate], members: DomainMembers) -> bool:
     """Return whether domains in too many locations, or of most of the fleet, are affected at once."""
     parents = {members.parent(candidate.domain) or candidate.domain for candidate in candidates}
     if len(parents) >= _MANY:

@@ -23,9 +23,9 @@ class VoteIndex:
     class. firings: by check.
 
     began: time of the first evaluation; infinity before. changed_checks: checks that fired since the latest;
-    new_voters: uids that voted since, by class. version_changes: when a node got another version, by uid and
-    domain. earlier_term: from when until when an earlier aggregator led; late: nodes with a first report long
-    after the start of this one.
+    new_onsets: on which nodes, by check; new_voters: uids that voted since, by class. version_changes: when a
+    node got another version, by uid and domain. earlier_term: from when until when an earlier aggregator led;
+    late: nodes with a first report long after the start of this one.
     """
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
@@ -34,6 +34,7 @@ class VoteIndex:
         self.votes_by_class: dict[str, FaultVotes] = {}
         self.firings: dict[str, CheckFirings] = {}
         self.changed_checks: set[str] = set()
+        self.new_onsets: dict[str, set[str]] = {}
         self.new_voters: dict[str, set[str]] = {}
         self.version_changes: dict[tuple[str, str], float] = {}
         self.began = inf
@@ -142,6 +143,7 @@ class VoteIndex:
             return False
         self._firings(check).record(uid, at, observed=observed)
         self.changed_checks.add(check)
+        self.new_onsets.setdefault(check, set()).add(uid)
         return True
 
     def vote(self, uid: str, check: str, topologies: Iterable[str], at: float) -> None:
@@ -218,6 +220,23 @@ class VoteIndex:
         for name, votes in classes.items():
             for uid in nodes:
                 votes.replace_vote(uid, others[name].get(uid))
+
+    def concentrated(self, check: str, since: float, rate: float, now: float) -> Iterator[str]:
+        """Yield nodes with an onset of a check since a time that have not voted for it, in lowest domains
+        with more onsets than the others. Only domains with a new onset are evaluated. rate: of the check in
+        the fleet, in nodes a second.
+        """
+        onsets = self.firings[check].latest
+        recent = [uid for uid in self.new_onsets[check] if onsets.get(uid, since) > since]
+        for votes in self.classes_of(check).values():
+            leaves = {
+                path
+                for uid in recent
+                for path in self.members.paths(uid)
+                if self.members.topology_of(path) in votes.location_topologies
+                and not self.members.children(path)
+            }
+            yield from votes.concentrated(leaves, onsets, since, rate / max(1, len(self.members)), now)
 
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
         """Return the votes of the fault classes in which a check may vote, by fault class."""
