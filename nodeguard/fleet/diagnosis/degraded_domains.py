@@ -122,8 +122,7 @@ class DegradedDomains:
             if degraded.restored and now - self._votes.began < ALL_REPORTED:
                 continue
             if now - degraded.since >= waited and last_shown <= now - waited:
-                faulty = self._recovery.faulty_parts(degraded, now - waited, now)
-                parts += [(part, degraded) for part in faulty]
+                parts += [(part, degraded) for part in self._recovery.faulty_parts(degraded, now)]
                 self.end(degraded, now)
                 recovered.append(degraded)
             elif (

@@ -76,9 +76,9 @@ class DomainRecovery:
         shown = self._evidence.shown_faults(degraded.moved, degraded, self._votes, now)
         return tuple(uid for uid in degraded.moved if uid in shown and shown[uid].last >= now)
 
-    def faulty_parts(self, degraded: DegradedDomain, since: float, now: float) -> Iterator[Candidate]:
-        """Yield the parts of a parent domain that have shown a fault of it since a time, with the onsets of
-        their nodes, which would not vote again. Older faults of single nodes are not the domain's.
+    def faulty_parts(self, degraded: DegradedDomain, now: float) -> Iterator[Candidate]:
+        """Yield the parts of a parent domain that still show a fault of it, with the onsets of their nodes,
+        which would not vote again. Older faults of single nodes are not the domain's.
         """
         if not self._evidence.members.children(degraded.domain):
             return
@@ -87,7 +87,7 @@ class DomainRecovery:
         onsets = {
             uid: fault.since
             for uid, fault in shown.items()
-            if fault.last > since and degraded.began - BEFORE_FIRST_VOTE <= fault.since < inf
+            if fault.last >= now and degraded.began - BEFORE_FIRST_VOTE <= fault.since < inf
         }
         shares = (self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes)
         for part in self._parts(degraded.domain, onsets.keys(), min(shares, default=inf)):

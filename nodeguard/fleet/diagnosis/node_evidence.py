@@ -11,7 +11,6 @@ from msgspec import Struct
 from nodeguard.fleet.diagnosis.results import ALL_REPORTED, NO_AGENT, DegradedDomain
 from nodeguard.fleet.diagnosis.stopped_agents import StoppedAgents
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-from nodeguard.fleet.policy_rules import matches_any
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.topology.members import DomainMembers
@@ -212,15 +211,13 @@ class NodeEvidence:
         now: float,
     ) -> float:
         """Return when a finding last showed its fault, in seconds of the monotonic clock: now, except for a
-        past event, such as a lost link, of which the finding lasts longer than the fault. began: seconds
-        since the epoch.
+        warning of a past event, such as a lost link, which lasts longer than the fault. began: seconds since
+        the epoch.
         """
-        all_classes = votes.classes_of(finding.check)
-        classes = [all_classes[name].vote_class for name in all_classes.keys() & set(fault_classes)]
-        is_event = finding.health == Health.WARNING or any(
-            matches_any(fault_class.job_start_checks)(finding.check) for fault_class in classes
-        )
-        if not is_event or any(fault_class.lasting for fault_class in classes):
+        classes = votes.classes_of(finding.check)
+        if finding.health != Health.WARNING or any(
+            classes[name].vote_class.lasting for name in classes.keys() & set(fault_classes)
+        ):
             return now
         latest = began + finding.age - min((item.age for item in finding.evidence), default=finding.age)
         return self._mono(latest)
