@@ -153,7 +153,7 @@ class Executor:
         if error.status == 404:
             self._node_gone(desired)
             return
-        tainted = None
+        node = tainted = None
         try:
             # A Node with another uid and this name is a conflict or, with the same version, invalid.
             if error.status in {409, 422}:
@@ -164,6 +164,10 @@ class Executor:
                     tainted = await self._write_taints(node, desired)
         except ApiError as second:
             error = second
+        except MarkError as refused:
+            refusal = WriteError(str(refused), is_refused=True)
+            self._on_outcome(WriteOutcome(desired, WriteResult.REFUSED, str(refused), node, error=refusal))
+            return
         if error.status == 409:
             raise ConflictError from None
         refusal = WriteError(error.message, is_refusal(error))
@@ -181,9 +185,12 @@ class Executor:
         raise error
 
     async def _write_taints(self, node: Node, desired: DesiredNode) -> Node | None:
-        """Write the taints of a Node without room for their record. Returns the Node; None if it is held."""
+        """Write the taints of a Node without room for their record. Returns the Node; None if it is held.
+        Raises ApiError, NotPermittedError, MarkError.
+        """
         if is_held_back(node, desired):
             return None
+        self._client.check_node_epoch(f"Node {node.name}", node.annotations)
         if (patch := taint_patch(node, desired)) is not None:
             node = nodes.decode_node(await self._client.write("PATCH", f"{nodes.PATH}/{node.name}", patch))
             self._responses[node.uid] = node

@@ -9,7 +9,7 @@ import msgspec
 
 from nodeguard.executors.kube.desired import DesiredNode, unmarked_node
 from nodeguard.model.instant import rfc3339
-from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION
+from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION, MarkRecord
 from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
 
 # The type of nodeguard's condition.
@@ -64,14 +64,14 @@ def taint_patch(node: Node, desired: DesiredNode) -> dict[str, Any] | None:
     return {"metadata": {"uid": node.uid, "resourceVersion": node.version}, "spec": spec} if spec else None
 
 
-def unmark_patch(node: Node, hold: str) -> dict[str, Any]:
+def unmark_patch(node: Node, hold: str, record: MarkRecord | None = None) -> dict[str, Any]:
     """Return the merge patch that removes all marks of nodeguard from a Node, and holds it, so that none is
     set again. Taints that others set stay. hold: the reason; a hold of an operator that is on the Node
-    already stays.
+    already stays. record: see foreign_taints.
 
     The patch is valid for this version of the Node only.
     """
-    patch = mark_patch(node, unmarked_node(node), 0) or {
+    patch = mark_patch(node, unmarked_node(node, record), 0) or {
         "metadata": {"uid": node.uid, "resourceVersion": node.version, "annotations": {}}
     }
     if not _is_held(node):

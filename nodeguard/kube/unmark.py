@@ -12,15 +12,19 @@ from nodeguard.kube import device_rules, nodes
 from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient
 from nodeguard.kube.errors import ApiError, may_have_succeeded
 from nodeguard.kube.node_patch import condition_patch, unmark_patch
-from nodeguard.model.node import Node, NodeCondition
+from nodeguard.model.mark import MarkRecord
+from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
 
 # Attempts to write a Node that other clients change at the same time.
 _ATTEMPTS = 5
 
 
-async def unmark_node(api: ApiClient, name: str, rules: Iterable[str], hold: str) -> None:
+async def unmark_node(
+    api: ApiClient, name: str, rules: Iterable[str], hold: str, record: MarkRecord | None = None
+) -> tuple[Taint, ...]:
     """Hold a Node, and remove all marks of nodeguard from it. rules: names of its DeviceTaintRules. hold: the
-    reason. Raises ApiError.
+    reason. record: of the marks, if the API server refuses it. Returns the taints with nodeguard's prefix
+    that stay, because no record explains them. Raises ApiError.
     """
     path = f"{nodes.PATH}/{name}"
     lost: ApiError | None = None
@@ -29,7 +33,7 @@ async def unmark_node(api: ApiClient, name: str, rules: Iterable[str], hold: str
             node = nodes.decode_node(await api.request("GET", path))
         except ApiError as error:
             raise (lost or error) from None
-        patch = unmark_patch(node, hold)
+        patch = unmark_patch(node, hold, record)
         try:
             node = nodes.decode_node(await api.request("PATCH", path, body=patch, content_type=MERGE_PATCH))
             break
@@ -46,6 +50,7 @@ async def unmark_node(api: ApiClient, name: str, rules: Iterable[str], hold: str
         except ApiError as error:
             if error.status != 404:
                 raise
+    return tuple(taint for taint in node.taints if taint.key.startswith(PREFIX))
 
 
 async def remove_condition(api: ApiClient, node: Node) -> None:

@@ -13,6 +13,7 @@ import pytest
 from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.executor import WriteResult
+from nodeguard.kube.fenced_client import NotPermittedError
 from nodeguard.kube.node_patch import HEALTHY_CONDITION
 from nodeguard.kube.unmark import unmark_node
 from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION
@@ -208,6 +209,25 @@ async def test_an_invalid_write_is_logged_once_and_blocks_no_other(api: ApiClien
     first, recovery = writers.messages
     assert "must be no more than 63" in first
     assert recovery == "INFO all writes succeed again"
+
+
+async def test_taints_without_a_record_are_written_only_as_marks_are(
+    api: ApiClient, names: list[str]
+) -> None:
+    too_long = ApiError(422, "Invalid", "too long", fields=("metadata.annotations",))
+    gpu_node = await read(api, names[0])
+    async with writing(api) as writers:
+        theirs = Taint("nodeguard.dev/drill", "NoExecute", "")
+        # An operator has removed this taint since the plan.
+        await writers.executor._handle_error(desired(gpu_node, QUARANTINE, theirs), too_long)
+        [outcome] = writers.outcomes
+        assert (outcome.result, outcome.is_record_refused) == (WriteResult.REFUSED, False)
+        assert "nodeguard.dev/drill" in outcome.reason
+        epoch = {"metadata": {"annotations": {EPOCH_ANNOTATION: "99"}}}
+        await api.request("PATCH", f"{NODES}/{names[0]}", body=epoch, content_type=MERGE_PATCH)
+        with pytest.raises(NotPermittedError):
+            await writers.executor._handle_error(desired(gpu_node, QUARANTINE), too_long)
+    assert ours(await read(api, names[0])) == set()
 
 
 async def test_a_held_node_gets_no_condition_and_its_marks_count_as_written(

@@ -77,6 +77,21 @@ async def test_an_operators_cordon_and_hold_stay(api: ApiClient, name: str) -> N
     assert not {STATE_ANNOTATION, EPOCH_ANNOTATION} & after.annotations.keys()
 
 
+async def test_a_taint_of_which_the_record_was_refused_is_removed_with_that_record(
+    api: ApiClient, name: str
+) -> None:
+    cause = MarkCause(Mark.QUARANTINE, "gpu-lost", "node", "gpu", 1.0)
+    record = MarkRecord((cause,), Charge("gpu-lost", Mark.QUARANTINE, 1.0))
+    before = await read(api, name)
+    taints = [
+        {"key": taint.key, "effect": taint.effect, "value": taint.value} for taint in (MINE, QUARANTINE)
+    ]
+    await api.request("PATCH", f"{NODES}/{name}", body={"spec": {"taints": taints}}, content_type=MERGE_PATCH)
+    assert QUARANTINE in await unmark_node(api, name, [], HOLD)
+    assert QUARANTINE not in await unmark_node(api, name, [], HOLD, record)
+    assert (await read(api, name)).taints == before.taints
+
+
 async def test_a_missing_node_is_an_error(api: ApiClient, name: str) -> None:
     with pytest.raises(ApiError, match="gpu-77"):
         await unmark_node(api, "gpu-77", [], HOLD)

@@ -80,7 +80,8 @@ class KubernetesBackend:
         self._keeper = LeaseKeeper(self._lease)
         self._write_problem: ApiProblem | None = None
         self._refused_at = 0.0
-        self._denied: set[str] = set()  # uids of Nodes, since the latest write that succeeded
+        # When the latest write of a Node was denied, by uid.
+        self._denied: dict[str, float] = {}
         self.watches = ClusterWatches(api, cluster, inputs, self._lease.raise_epoch_above)
         self.action_store = KubernetesActionStore(api, namespace, inputs.actions_changed)
         self.actions = KubernetesOperatorActions(
@@ -89,6 +90,7 @@ class KubernetesBackend:
             self._fleet_decided,
             self.watches.rules_of,
             clear_problem=self._clear_problem,
+            refused_record=cluster.refused_record,
         )
         self._on_written = on_written
         self._jobs = JobReader(api, fleet, inputs)
@@ -261,6 +263,7 @@ class KubernetesBackend:
     def _marks_written(self, outcome: WriteOutcome) -> None:
         """Handle the result of a write."""
         uid = outcome.desired.uid
+        is_other_record = outcome.is_record_refused
         self._track_refusals(outcome)
         if outcome.error is not None:
             self._inputs.write_failed(uid, outcome.error)
@@ -270,6 +273,7 @@ class KubernetesBackend:
                 if issued_at is not None and outcome.result == WriteResult.WRITTEN:
                     self._on_written(monotonic() - issued_at)
                 self._inputs.marks_written(uid, outcome.desired.record)
+                is_other_record = self._cluster.record_accepted(uid)
             else:
                 self._inputs.marks_failed(uid)
                 logger.warning(
@@ -279,19 +283,24 @@ class KubernetesBackend:
             self._cluster.record_refused(uid, outcome.desired.record, outcome.reason)
         if outcome.node is not None and uid in self._cluster.nodes:
             self.watches.node_changed(outcome.node)
+        # The watch may have delivered the Node before the response did: then nothing of it has changed.
+        if is_other_record and uid in self._cluster.nodes:
+            self._inputs.marks_observed(uid, self._cluster.observe_again(uid))
 
     def _track_refusals(self, outcome: WriteOutcome) -> None:
         """Record since when the API server forbids writes of Nodes. Other errors concern one Node or pass,
         and so may a denial by an admission webhook or policy.
         """
+        now = monotonic()
         if outcome.result == WriteResult.WRITTEN:
             self._write_problem = None
             self._denied.clear()
         elif outcome.status == _FORBIDDEN:
-            self._denied.add(outcome.desired.uid)
+            recent = {uid: at for uid, at in self._denied.items() if now - at < _REFUSAL_LASTS}
+            self._denied = recent | {outcome.desired.uid: now}
             if not outcome.lacks_right and len(self._denied) < _MANY_DENIED:
                 return
-            self._refused_at = monotonic()
+            self._refused_at = now
             since = self._refused_at if self._write_problem is None else self._write_problem.since
             self._write_problem = ApiProblem(since, outcome.reason)
 

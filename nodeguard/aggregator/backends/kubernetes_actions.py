@@ -33,7 +33,7 @@ from nodeguard.kube.unmark import unmark_node
 from nodeguard.kube.watch import Watch
 from nodeguard.model.incident import FalseAlarm
 from nodeguard.model.instant import rfc3339
-from nodeguard.model.mark import HOLD_ANNOTATION
+from nodeguard.model.mark import HOLD_ANNOTATION, MarkRecord
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,8 @@ DecisionsChanged = Callable[[Mapping[str, str]], None]
 class KubernetesOperatorActions:
     """Carries out operators' actions. on_changed: receives the decisions in use, of any operator. rules_of:
     returns the names of the DeviceTaintRules of a Node, by its name. clear_problem: returns why an incident
-    cannot be cleared, by its name; empty if it can.
+    cannot be cleared, by its name; empty if it can. refused_record: returns the record of the marks of a Node
+    that the API server refuses, by its name; None if it refuses none.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class KubernetesOperatorActions:
         rules_of: Callable[[str], Iterable[str]],
         *,
         clear_problem: Callable[[str], str] = lambda _: "",
+        refused_record: Callable[[str], MarkRecord | None] = lambda _: None,
     ) -> None:
         self._api = api
         self._rules_of = rules_of
         self._clear_problem = clear_problem
+        self._refused_record = refused_record
         self._on_changed = on_changed
 
         self._config_map = ConfigMap(api, namespace, DECISIONS_NAME)
@@ -93,18 +96,22 @@ class KubernetesOperatorActions:
     async def unmark_nodes(self, nodes: Sequence[str], reason: str, by: str) -> str:
         """Remove all marks from some nodes, and hold these, one after another."""
         hold = format_hold_reason(reason, by, time.time())
+        stays = list[str]()
         for number, name in enumerate(nodes):
             try:
-                await unmark_node(self._api, name, self._rules_of(name), hold)
+                rules, record = self._rules_of(name), self._refused_record(name)
+                taints = await unmark_node(self._api, name, rules, hold, record)
             except (ApiError, MsgspecError) as error:
                 done = f"; done: {', '.join(nodes[:number])}" if number else ""
                 problem = _problem(f"{name} is not unmarked", f"{name} may be unmarked or not", error)
                 raise OperatorActionError(f"{problem}{done}") from None
             logger.info("all marks of the node are removed", extra={"node": name, "reason": hold})
+            stays += [f"kubectl taint node {name} {taint.key}:{taint.effect}-" for taint in taints]
         has = "it has" if len(nodes) == 1 else "they have"
         return (
             f"the marks of {', '.join(nodes)} are removed, and {has} a hold: nodeguard sets none until "
             f"kubectl annotate node {' '.join(nodes)} {HOLD_ANNOTATION}-"
+            + (f"; taints without a record of nodeguard stay: {'; '.join(stays)}" if stays else "")
         )
 
     async def unmark_finished(self, by: str) -> None:

@@ -113,6 +113,19 @@ class ObservedCluster:
         state = self.nodes[uid].annotations.get(STATE_ANNOTATION, "")
         self._refused[uid] = _RefusedRecord(record, state, reason)
 
+    def record_accepted(self, uid: str) -> bool:
+        """Forget a refused record: the Node has the desired marks. Returns whether there was one."""
+        return self._refused.pop(uid, None) is not None
+
+    def observe_again(self, uid: str) -> ObservedMarks:
+        """Return the marks of a Node after another record of it is refused or accepted."""
+        return self.update_node(self.nodes[uid])[1]
+
+    def refused_record(self, name: str) -> MarkRecord | None:
+        """Return the record of the marks of a Node that the API server refuses; None if it refuses none."""
+        refused = self._refused.get(self._uids.get(name, ""))
+        return None if refused is None else refused.record
+
     def remove_node(self, uid: str) -> None:
         """Remove a deleted Node."""
         node = self.nodes.pop(uid, None)
@@ -176,7 +189,7 @@ class ObservedCluster:
         rules = {rule.name: rule for rule in device_rules(decision)}
         return (
             desired.is_final
-            and is_as_desired(node, desired)
+            and self._is_as_desired(node, desired)
             and all(self.rules.get(name) == rule for name, rule in rules.items())
             and rules.keys() >= self._rule_names(node.uid)
         )
@@ -191,7 +204,7 @@ class ObservedCluster:
             if adds_mark(self._records.get(node.uid, _EMPTY), decision.record):
                 self._owners.accepted.pop(node.uid, None)  # that was for its earlier marks
             desired = self._desired_node(node, decision, writes)
-            if not is_as_desired(node, desired):
+            if not self._is_as_desired(node, desired):
                 nodes.append(desired)
             rules = {rule.name: rule for rule in device_rules(decision)}
             changed += [rule for rule in rules.values() if self.rules.get(rule.name) != rule]
@@ -239,6 +252,13 @@ class ObservedCluster:
     def _desired_node(self, node: Node, decision: NodeDecision, writes: MarkWrites) -> DesiredNode:
         record, accepted = self._records.get(node.uid, _EMPTY), self._owners.accepted.get(node.uid)
         return desired_node(node, record, decision, writes, self._owner(node), accepted)
+
+    def _is_as_desired(self, node: Node, desired: DesiredNode) -> bool:
+        """Return whether a Node is in its desired state. After a refusal, its annotation may be desired again
+        while the refused record still counts: only the outcome of a write ends that.
+        """
+        refused = self._refused.get(node.uid)
+        return is_as_desired(node, desired) and (refused is None or refused.record == desired.record)
 
     def _rule_names(self, uid: str) -> set[str]:
         """Return the names of the rules of a node's devices, also of those that are being created. One with a

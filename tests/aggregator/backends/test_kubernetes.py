@@ -17,6 +17,8 @@ from nodeguard.kube.incident_projection import incident_status
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
+from nodeguard.model.inventory import ObservedMarks
+from nodeguard.model.mark import Mark, MarkCause, MarkRecord
 from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import TopologyLabels
 from tests.controlplane.certificates import Authority
@@ -25,6 +27,8 @@ from tests.fleet.cluster_planner import ClusterPlanner
 from tests.fleet.scene import AT_ONCE, CHECKS
 
 NODE = Node(name="gpu-1", uid="uid-1", version="10", gpus=8)
+QUARANTINE = Taint(Mark.QUARANTINE.key, "NoSchedule", "gpu")
+RECORD = MarkRecord((MarkCause(Mark.QUARANTINE, "gpu-lost", "node", "gpu", 1.0),))
 
 
 class Scene:
@@ -134,6 +138,34 @@ async def test_imported_topologies_wake_the_plan_loop_and_place_nodes(scene: Sce
     scene.inputs.topologies_changed((TopologyLabels("fabric", ("block",)),))
     assert scene.wakes == 2
     assert scene.planner.state.placements["uid-1"].domains == ("domain/fabric/b1",)
+
+
+async def test_a_refused_record_counts_until_the_node_has_its_desired_marks(scene: Scene) -> None:
+    def written(result: WriteResult, node: Node | None = None) -> ObservedMarks:
+        refused = result == WriteResult.FAILED
+        outcome = WriteOutcome(desired, result, "too long", node, 422 * refused, is_record_refused=refused)
+        scene.backend._marks_written(outcome)
+        return scene.planner.state.marks.observed("uid-1")
+
+    desired = DesiredNode("uid-1", "gpu-1", cordon=False, record=RECORD)
+    scene.watches.node_changed(NODE)
+    tainted = replace(NODE, version="11", taints=(QUARANTINE,))
+    # The watch may deliver the Node before the response does.
+    scene.watches.node_changed(tainted)
+    observed = written(WriteResult.FAILED, tainted)
+    assert (observed.records.node, observed.foreign, observed.record_problem) == (RECORD, (), "too long")
+    assert written(WriteResult.UNCHANGED).record_problem == ""
+
+
+async def test_denials_of_two_nodes_count_together_only_if_both_last(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.watches.node_changed(NODE)
+    for at, uid in ((1000.0, "uid-1"), (5000.0, "uid-2")):
+        monkeypatch.setattr("nodeguard.aggregator.backends.kubernetes.monotonic", lambda at=at: at)
+        denied = WriteOutcome(DesiredNode(uid, uid), WriteResult.FAILED, "denied", status=403)
+        scene.backend._marks_written(denied)
+        assert scene.backend.write_problem() is None
 
 
 async def test_forbidden_writes_of_nodes_are_a_problem_until_one_succeeds(scene: Scene) -> None:

@@ -181,6 +181,26 @@ def test_a_record_that_is_refused_stays_with_its_taint(
     assert (cluster.nodes["u1"].taints, cluster.observed("u1").record_problem) == (NODE.taints, "")
 
 
+def test_a_refused_cause_that_ended_is_observed_no_more(cluster: ObservedCluster) -> None:
+    carry_out(cluster, MARKED)
+    before = cluster.nodes["u1"]
+    second = replace(CAUSE, check="gpu-ecc")
+    both = NodeDecision("u1", "gpu-1", NodeMarks(replace(RECORD, causes=(CAUSE, second))))
+    [desired] = cluster.writes((both,), WRITES).nodes
+    assert desired.taints == before.taints[-1:]
+    cluster.record_refused("u1", desired.record, "too long")
+    cluster.update_node(before)
+    assert cluster.observed("u1").records.node.causes == (CAUSE, second)
+    # The annotation is right again, so that nothing is to write: the outcome of the write ends the refusal.
+    assert not cluster.carries(MARKED, WRITES)
+    assert [node.record for node in cluster.writes((MARKED,), WRITES).nodes] == [RECORD]
+    assert cluster.record_accepted("u1")
+    assert not cluster.record_accepted("u1")
+    observed = cluster.observe_again("u1")
+    assert (observed.records.node, observed.record_problem) == (RECORD, "")
+    assert cluster.carries(MARKED, WRITES)
+
+
 def test_a_record_that_is_stored_after_all_has_no_problem(cluster: ObservedCluster) -> None:
     cluster.record_refused("u1", RECORD, "too long")
     carry_out(cluster, MARKED)
