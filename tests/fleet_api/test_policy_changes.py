@@ -15,7 +15,7 @@ OTHER = '{"checks":["a","b"],"mode":"observe"}'
     [
         ({"pause": "false"}, {"pause": "true"}, ("pause: false → true",)),
         ({"defaultMode": '"observe"'}, {"defaultMode": '"enforce"'}, ("defaultMode: observe → enforce",)),
-        ({}, {"budget.fleet": "0.1"}, ("budget.fleet: none → 0.1",)),
+        ({}, {"budget.fleet": "0.1"}, ("budget.fleet: (not set) → 0.1",)),
         (
             {"modeRules": f"[{OTHER}]"},
             {"modeRules": f"[{RULE}]"},
@@ -25,6 +25,19 @@ OTHER = '{"checks":["a","b"],"mode":"observe"}'
             ),
         ),
         ({"pools": f"[{RULE},{OTHER}]"}, {"pools": f"[{OTHER},{RULE}]"}, ("pools: another order",)),
+        (
+            {"modeRules": f"[{RULE},{OTHER}]"},
+            {"modeRules": f"[{OTHER},{RULE},1]"},
+            ("modeRules: added 1", "modeRules: another order"),
+        ),
+        ({"a": "[1,2,1]"}, {"a": "[1,2]"}, ("a: removed 1",)),
+        ({"a": "[1,2,1]"}, {"a": "[2,1]"}, ("a: removed 1",)),
+        ({"a": "[1]"}, {"a": "[1,1]"}, ("a: added 1",)),
+        ({"a": "[1,2]"}, {"a": "[3,1,4,2]"}, ("a: added 3", "a: added 4")),
+        ({"a": "[]"}, {"a": "[]"}, ()),
+        ({"a": "[1]"}, {"a": "[true]"}, ("a: removed 1", "a: added true")),
+        ({}, {"a": '"none"'}, ("a: (not set) → none",)),
+        ({"a": "null"}, {}, ("a: null → (not set)",)),
         (
             {"locations": "[]"},
             {"locations": "7500 items, digest 00aa"},
