@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_DIGITS = re.compile(r"([0-9]+)")
+# Python converts no more than 4300 digits to a number: a longer number is several parts.
+_DIGITS = re.compile(r"([0-9]{1,18})")
 
 # A part of a name: whether it is text, its number, and its text.
 NaturalOrder = tuple[tuple[bool, int, str], ...]

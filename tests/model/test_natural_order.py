@@ -13,3 +13,7 @@ from nodeguard.model.natural_order import natural_order
 )
 def test_numbers_are_compared_as_numbers(before: str, after: str) -> None:
     assert natural_order(before) < natural_order(after)
+
+
+def test_a_long_number_has_an_order() -> None:
+    assert natural_order("1" * 5000) < natural_order("2" * 5000)
