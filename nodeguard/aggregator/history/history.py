@@ -104,6 +104,27 @@ class History:
     def tick(self, now: Instant) -> None:
         """Record changes of Nodes, of stale agents and of decisions; called every second."""
         self.writer.check_progress()
+        self._record_changes(now)
+        if self.writer.is_renewed:
+            self.writer.is_renewed = False
+            self._forget_recorded()
+            self._record_changes(now)
+
+    def _forget_recorded(self) -> None:
+        """Forget what was recorded, so that a new file receives the present state, as after a start.
+
+        Planned releases stay: they are not observed yet.
+        """
+        self._nodes.clear()
+        self._marks.clear()
+        self._stale = frozenset()
+        self._paused = ""
+        self._policy = None
+        self._decided.clear()
+        self._finished.clear()
+        self._decisions_read_at = float("-inf")
+
+    def _record_changes(self, now: Instant) -> None:
         self._record_nodes(now.wall)
         self._record_marks(now.wall)
         self._record_policy(now)

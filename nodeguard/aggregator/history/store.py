@@ -45,7 +45,7 @@ _json = msgspec.json.Encoder(order="deterministic").encode
 class HistoryStore:
     """An open history file. It and its methods raise HistoryFileError, OSError and sqlite3.Error.
 
-    added: transitions since it was opened.
+    added: transitions since it was opened. was_empty: whether it had no current values when it was opened.
     """
 
     def __init__(self, path: str) -> None:
@@ -65,6 +65,7 @@ class HistoryStore:
         self._stale = {
             uid for (kind, uid), digest in self._latest.items() if kind == STALE and digest == _YES
         }
+        self.was_empty = not (self._reports or self._nodes or self._latest)
 
     def is_in_place(self) -> bool:
         """Return whether the file still has its path: SQLite also writes to one that was removed."""

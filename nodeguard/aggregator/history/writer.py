@@ -49,7 +49,8 @@ class HistoryWriter:
     """Accepts transitions from any thread, without waiting. Its thread starts with the first one.
 
     added: transitions written since the start. lost: transitions that were never written. size: of the file
-    in bytes. error: why the last write failed, with the remedy; empty if it succeeded.
+    in bytes. error: why the last write failed, with the remedy; empty if it succeeded. is_renewed: whether a
+    file without the transitions that were written before is in use since the recorder last reset this.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class HistoryWriter:
         self.path = path
         self.added = self.lost = self.size = 0
         self.error = ""
+        self.is_renewed = False
         self._bounds = bounds
         self._wall, self._again, self._gather = wall, again, gather
         self._steps: deque[HistoryEvent] = deque()
@@ -71,6 +73,7 @@ class HistoryWriter:
         self._thread: threading.Thread | None = None
         self._closed = self._refused = False
         self._busy: float | None = None
+        self._was_opened = False
         self._store: HistoryStore | None = None
         self._damaged = ""
         self._before = 0
@@ -178,7 +181,8 @@ class HistoryWriter:
         self._fits = fits
 
     def _opened(self) -> HistoryStore:
-        if self._store is not None and not self._store.is_in_place():
+        is_removed = self._store is not None and not self._store.is_in_place()
+        if is_removed:
             logger.warning("the history was removed: a new one is created", extra={"file": self.path})
             self._close_store()
         if self._store is None:
@@ -192,6 +196,10 @@ class HistoryWriter:
                 self._damaged = str(error)
                 self._set_aside()
                 self._store = HistoryStore(self.path)
+            # After an error the file may be removed or renamed while it is closed.
+            if self._was_opened and (is_removed or self._store.was_empty):
+                self.is_renewed = True
+            self._was_opened = True
         return self._store
 
     def _set_aside(self) -> None:

@@ -164,7 +164,7 @@ def test_a_damaged_file_is_logged(tmp_path: Path, log: LogLines) -> None:
 def test_a_time_without_an_aggregator_is_a_gap_and_a_quiet_fleet_is_none(scene: Scene) -> None:
     for _ in range(40):
         scene.tick(30.0)
-        until(lambda: not scene.writer._steps and scene.writer._busy is None)
+        until(lambda: is_idle(scene))
     scene.writer.close()
     assert scene.notes("gap") == []
     stopped = scene.fleet.wall
@@ -175,3 +175,38 @@ def test_a_time_without_an_aggregator_is_a_gap_and_a_quiet_fleet_is_none(scene: 
     after.writer.close()
     [since] = after.notes("gap")
     assert stopped - 60.0 <= float(since) <= stopped
+
+
+def test_a_new_file_receives_the_present_state_after_the_old_one_was_removed(scene: Scene) -> None:
+    scene.tick()
+    scene.handler(CALLER, report(1, 7, finding()))
+    scene.plan()
+    scene.fleet.planner.paused = "paused by alice: a bad driver"
+    scene.decisions = {"i": OperatorDecision("i", acknowledged="bob")}
+    scene.tick()
+    scene.plan()  # a mark is reported once it is observed
+    scene.tick()
+    until(lambda: is_idle(scene) and scene.notes("decision"))
+    for file in scene.path.parent.glob("history.sqlite*"):
+        file.unlink()
+    scene.fleet.change(2, labels={"rack": "r9"})
+    scene.tick()  # the writer finds that the file was removed
+    until(lambda: is_idle(scene) and scene.writer.is_renewed)
+    scene.fleet.planner.remove_node("uid-2")
+    scene.tick(1.0)
+    until(lambda: is_idle(scene))
+    scene.handler(CALLER, report(1, 8))
+    scene.plan()
+    scene.plan()
+    scene.tick()
+    scene.writer.close()
+    nodes = [(node, bool(deleted)) for node, deleted in rows(scene.path, "SELECT node, deleted FROM node")]
+    assert nodes == [("node-2", False), ("node-2", True), ("node-0", False), ("node-1", False)]
+    assert [text.startswith('{"causes"') for text in scene.notes("marks")] == [True, False]
+    assert len(scene.notes("released")) == len(scene.notes("policy")) == len(scene.notes("decision")) == 1
+    assert scene.notes("pause") == ["paused by alice: a bad driver"]
+    assert not scene.writer.is_renewed
+
+
+def is_idle(scene: Scene) -> bool:
+    return not scene.writer._steps and scene.writer._busy is None

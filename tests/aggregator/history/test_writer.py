@@ -117,6 +117,7 @@ def test_a_damaged_file_is_renamed_and_a_new_one_created(make: Make, path: Path,
     writer.close(PATIENCE)
     assert sequences(path) == [1]
     assert (path.parent / "history.sqlite.damaged").read_bytes().startswith(b"this is no database")
+    assert not writer.is_renewed
     assert log.text() == [
         (
             f"WARNING renamed a damaged history and created a new one file={path} renamed_to={path}.damaged "
@@ -153,7 +154,7 @@ def test_a_new_file_is_created_after_another_program_removed_it(
         HistoryStore(str(path)).close()
     writer.put(received(1.0, 2, 2))
     until(lambda: writer.added == 2)
-    assert sequences(path) == [2]
+    assert (sequences(path), writer.is_renewed) == ([2], True)
     assert "the history was removed: a new one is created" in log.text()[-1]
 
 
