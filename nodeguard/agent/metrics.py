@@ -108,8 +108,9 @@ class AgentMetrics(Collector):
     ) -> None:
         self._agent, self._queue, self._endpoints = agent, queue, endpoints
         self._injections = injections
+        self._findings = CounterSeries()
         # The Xids of this boot are counted again after a restart of the agent.
-        self._series = CounterSeries(first_as_counted=True)
+        self._xids = CounterSeries(first_as_counted=True)
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         self._registry.register(self)
@@ -131,6 +132,8 @@ class AgentMetrics(Collector):
             acked_at = {
                 name: max(0.0, now.wall_of(mono)) for name, mono in self._endpoints.acked_at().items()
             }
+        # The first counts of Xids are those of the first reading of the kernel log, not of an earlier scrape.
+        has_xids = "kmsg" in read_at or bool(agent.xid_events)
         spooled = len(self._queue.state.spool)
         yield from metric_families(
             AgentSnapshot(
@@ -139,8 +142,8 @@ class AgentMetrics(Collector):
                 evaluations=agent.evaluations,
                 acked_at=acked_at,
                 spooled=spooled,
-                findings_raised=self._series.values("findings", agent.findings_raised, now),
-                xid_events=self._series.values("xids", agent.xid_events, now),
+                findings_raised=self._findings.values("findings", agent.findings_raised, now),
+                xid_events=self._xids.values("xids", agent.xid_events, now) if has_xids else {},
                 gpus=agent.gpu_identities(),
                 injected=tuple(injection.finding for injection in self._injections(now)),
             )

@@ -50,8 +50,8 @@ class NewSeries:
 class CounterSeries:
     """Exports the series of counters as 0 until Prometheus has scraped them so.
 
-    first_as_counted: whether the counts of the first call for a counter are exported at once. They are of
-    events before the start of the process, which Prometheus may have counted.
+    first_as_counted: whether the counts of the first call for a counter are exported at once. Only for counts
+    of events before the start of the process, which Prometheus may have counted; make no call without them.
     """
 
     def __init__(self, *, first_as_counted: bool = False) -> None:

@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+from collections import Counter
+from types import SimpleNamespace
+from typing import cast
+
 from prometheus_client.parser import text_string_to_metric_families
 
-from nodeguard.agent.metrics import AgentSnapshot
+from nodeguard.agent.agent import Agent
+from nodeguard.agent.metrics import AgentMetrics, AgentSnapshot
+from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.model.finding import DataStatus, Health, ReadFailure, Verdict
+from nodeguard.model.instant import Instant
 from nodeguard.sources.nvml import GpuIdentity
 from tests.agent.metrics_text import metrics_text
 from tests.judge.judged_node import finding
@@ -75,3 +82,54 @@ def test_findings_and_xids_have_the_labels_of_their_gpu() -> None:
         for sample in families["nodeguard_xid_events"]
     }
     assert counts == {"79": ("4", 3), "0": ("", 1)}
+
+
+class StartingAgent:
+    """An agent with findings and Xids that a test sets."""
+
+    def __init__(self) -> None:
+        self.verdict = Verdict(Health.FATAL, DataStatus.FRESH)
+        self.evaluations = 1
+        self.findings_raised: Counter[tuple[str, Health]] = Counter()
+        self.xid_events: Counter[tuple[str, int]] = Counter()
+        self.sources: dict[str, float] = {"nvml": 0.0}
+        self.mono = 0.0
+        queue = SimpleNamespace(state=SimpleNamespace(spool=()))
+        self.metrics = AgentMetrics(cast("Agent", self), cast("DeliveryQueue", queue), None, lambda now: ())
+
+    def now(self) -> Instant:
+        return Instant(1e9 + self.mono, self.mono, "")
+
+    def ages(self) -> dict[str, float]:
+        return self.sources
+
+    def gpu_identities(self) -> dict[str, GpuIdentity]:
+        return {}
+
+    def scrape(self, name: str, mono: float) -> list[float]:
+        self.mono = mono
+        families = [family for family in self.metrics.collect() if family.name == name]
+        return [sample.value for family in families for sample in family.samples]
+
+
+def test_the_first_finding_of_a_starting_agent_is_0_first() -> None:
+    agent = StartingAgent()
+    agent.findings_raised["gpu-lost", Health.FATAL] = 1
+    assert agent.scrape("nodeguard_findings", 30.0) == [0]
+    assert agent.scrape("nodeguard_findings", 150.0) == [1]
+
+
+def test_xids_from_before_the_start_are_exported_at_once() -> None:
+    agent = StartingAgent()
+    assert agent.scrape("nodeguard_xid_events", 1.0) == []
+    agent.sources["kmsg"] = 0.0
+    agent.xid_events["gpu/0000:1b:00", 79] = 1
+    assert agent.scrape("nodeguard_xid_events", 61.0) == [1]
+
+
+def test_an_xid_after_the_log_was_read_is_0_first() -> None:
+    agent = StartingAgent()
+    agent.sources["kmsg"] = 0.0
+    assert agent.scrape("nodeguard_xid_events", 1.0) == []
+    agent.xid_events["gpu/0000:1b:00", 79] = 1
+    assert agent.scrape("nodeguard_xid_events", 61.0) == [0]
