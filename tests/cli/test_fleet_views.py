@@ -150,6 +150,18 @@ def test_a_node_with_many_findings_is_one_entry() -> None:
     """)
 
 
+def test_the_entry_of_a_node_counts_faults_besides_those_of_an_earlier_group() -> None:
+    fleet = Fleet(3)
+    fleet.report(0, finding(), finding("gpu-ecc", "gpu/0000:5e:00"), finding("port-down", PORT))
+    fleet.report(1, finding())
+    fleet.after(10.0)
+    fleet.carry_out()
+    text = look(first_status_screen(fleet_status(fleet.planner, LEADER, fleet.now)))
+    assert "gpu-lost, 2 incidents; the first: node-0" in text
+    assert "node-0: 2 more fatal; marked" in text
+    assert "to do for these: " in text
+
+
 @pytest.mark.parametrize("fleet", [faulty_fleet, lambda: large_fleet(68)])
 def test_a_screen_names_each_kind_of_incident(fleet: Callable[[], Fleet]) -> None:
     scene = fleet()
