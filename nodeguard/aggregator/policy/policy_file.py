@@ -11,7 +11,7 @@ from msgspec import UNSET, structs
 from nodeguard.aggregator.policy.lint import lint_policy
 from nodeguard.aggregator.policy.node_locations import resolve_node_locations
 from nodeguard.aggregator.policy.schema import PolicySpec
-from nodeguard.aggregator.policy.validation import validate_labels, validate_policy
+from nodeguard.aggregator.policy.validation import require_policy, validate_labels, validate_policy
 from nodeguard.config.amounts import decode_amounts
 from nodeguard.config.errors import ConfigError
 from nodeguard.config.file_version import require_version
@@ -53,6 +53,7 @@ def policy_errors(path: Path, fault_classes: Iterable[FaultClass]) -> list[Confi
 
 
 def _parse_policy(document: YamlDocument, fault_classes: Iterable[FaultClass]) -> Policy:
+    require_policy(document)
     require_version(document)
     validate_labels(document)
     spec = convert(document, PolicySpec, decode=decode_amounts)

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from nodeguard.aggregator.policy.schema import PolicySpec
 from nodeguard.config.amounts import format_duration
-from nodeguard.config.errors import FieldPath
+from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument, require_unique
 from nodeguard.model.policy import CheckLimit, CheckOverride, Hold, ModeRule, Silence
 
@@ -93,6 +93,29 @@ def _validate_topologies(located: YamlDocument, spec: PolicySpec) -> None:
     for topology in spec.topologies.__struct_fields__:
         labels = getattr(spec.topologies, topology) or ()
         require_unique(located, ((("topologies", topology, at), label) for at, label in enumerate(labels)))
+
+
+# Top-level keys of the Helm chart's values; `policy` has the policy.
+_CHART_VALUES = ("policy", "aggregator", "agent", "image")
+_VALUES_REMEDY = "the policy is the value of `policy`: run `yq -r .policy FILE | nodeguard policy check -`"
+_MANIFEST_REMEDY = (
+    "the policy is a text in its `data`: run "
+    """`yq -r '.data["policy.yaml"]' FILE | nodeguard policy check -`"""
+)
+
+
+def require_policy(located: YamlDocument) -> None:
+    """Refuse a file that contains a policy in a field: Helm values, or the manifest of a ConfigMap. Raises
+    ConfigError without a path: no other field of the file is judged.
+    """
+    data = located.data if isinstance(located.data, dict) else {}
+    if "apiVersion" in data and "kind" in data:
+        found, problem, remedy = "kind", "is of a Kubernetes manifest, not of a policy", _MANIFEST_REMEDY
+    elif key := next((key for key in _CHART_VALUES if key in data), ""):
+        found, problem, remedy = key, "is of the Helm chart's values, not of a policy", _VALUES_REMEDY
+    else:
+        return
+    raise ConfigError(located.file, located.line((found,)), found, problem, remedy)
 
 
 def validate_labels(located: YamlDocument) -> None:

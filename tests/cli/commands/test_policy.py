@@ -13,6 +13,7 @@ import pytest
 
 from nodeguard.aggregator.policy.schema import json_schema
 from nodeguard.cli.main import main
+from tests.paths import ROOT
 
 WHOLE = """\
 modeRules: [{check: gpu-lost, mode: enforce}]
@@ -243,6 +244,25 @@ def test_a_policy_is_read_from_standard_input(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"defaultMode: observe\n")))
     assert main(["policy", "check", "-"]) == 0
     assert capsys.readouterr().out.startswith("standard input - ok\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "command"),
+    [
+        ("chart/values.yaml", "policy", "yq -r .policy FILE"),
+        ("policy.yaml", "kind", """yq -r '.data["policy.yaml"]' FILE"""),
+    ],
+)
+def test_a_file_that_contains_a_policy_is_one_error_with_the_command_that_extracts_it(
+    file: str, key: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the chart: its values, and the ConfigMap that it renders."""
+    path = ROOT / "daemonset" / file
+    assert main(["policy", "check", str(path)]) == 3
+    line = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if text.startswith(f"{key}:"))
+    (error,) = capsys.readouterr().err.splitlines()
+    assert f"{file}:{line}: {key}: is of " in error
+    assert error.endswith(f"run `{command} | nodeguard policy check -`")
 
 
 @pytest.mark.parametrize(
