@@ -36,7 +36,7 @@ _KINDS = {
 _WRITES = {
     WriteState.REFUSED: "the write is refused by the API server",
     WriteState.PENDING: "the write is pending",
-    WriteState.NOT_ACCEPTED: "not accepted yet by the webhook that owns the node",
+    WriteState.NOT_ACCEPTED: "waiting for the webhook that owns the node to accept it",
 }
 
 

@@ -97,7 +97,7 @@ def test_a_mark_counts_when_the_receiver_has_accepted_it(owned: Owned) -> None:
     owned.begin()
     log = owned.site.log
     until(lambda: bool(owned.record().causes), log)
-    late = "its write is not accepted yet by the webhook scheduler, since "
+    late = "its write waits for a 2xx response of the webhook scheduler, which owns the node, since "
     until(
         lambda: late in (text := owned.text("describe", "node", "gpu-1")) and "HTTP status 503" in text, log
     )
@@ -130,7 +130,7 @@ def test_a_successor_knows_what_the_receiver_has_accepted(owned: Owned) -> None:
 
     [incident] = [item["name"] for item in site.query("get", "incidents", "--node", "gpu-1")["incidents"]]
     assert site.run("incidents", "clear", incident).returncode == 0
-    removal = "the write that removes the mark is not accepted yet by the webhook scheduler"
+    removal = "the write that removes the mark waits for a 2xx response of the webhook scheduler"
     until(lambda: removal in owned.text("describe", "incident", incident), site.log)
     assert owned.accepted() == ("quarantine",)
     assert owned.marked() == 1

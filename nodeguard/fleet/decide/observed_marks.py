@@ -131,10 +131,14 @@ class UnobservedWrites:
         since, error = self._since.get(change), self._errors.get(change.name)
         if since is None or now.mono - since.mono < REPORTED_AFTER:
             return None
-        detail = f": {error.message}" if error is not None else ""
         if owner:
-            text = f"is not accepted yet by the webhook {owner}, since {rfc3339(since.wall)}{detail}"
+            cause = f" ({error.message})" if error is not None and error.message else ""
+            text = (
+                f"waits for a 2xx response of the webhook {owner}, which owns the node, since "
+                f"{rfc3339(since.wall)}{cause}: nodeguard sends it again; look at the log of the receiver"
+            )
             return WriteProblem(WriteState.NOT_ACCEPTED, text)
+        detail = f": {error.message}" if error is not None else ""
         if error is None and now.mono - self._latest_observed < REPORTED_AFTER:
             return None
         if error is not None and error.is_refused:
