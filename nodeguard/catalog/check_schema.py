@@ -72,12 +72,12 @@ class ConditionSchema(
     at_least: Operand | UnsetType = UNSET
     """At least this."""
     by: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
-    """With an order and a reference: minimum difference from the reference."""
+    """With an order and a reference: minimum difference between them."""
     increases_by: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
     """Of a counter: minimum increase within `over`."""
 
     where: dict[str, Value | Annotated[list[Value], Meta(min_length=1)]] | UnsetType = UNSET
-    """Allowed values by field of the event."""
+    """Allowed values by field of the event: `{xid: [48, 95]}`."""
     times: Annotated[int, Meta(ge=1, le=64)] | UnsetType = UNSET
     """Minimum number of events; default: 1."""
     over: Window | UnsetType = UNSET
@@ -85,16 +85,19 @@ class ConditionSchema(
     until: str | UnsetType = UNSET
     """Event of the same target that ends it, if all fields that both have are equal."""
     unless_read: Annotated[list[Name], Meta(min_length=1, max_length=16)] | UnsetType = UNSET
-    """Signals of the same target that report the same: the event counts only if none of them was read."""
+    """Signals of the same target that report the same: the event counts only if none of them was read,
+    because NVML or the kernel does not offer it."""
     apart: Window | UnsetType = UNSET
-    """With `times`: events closer together than this count as one."""
+    """With `times`: events closer together than this count as one, because one fault often logs several
+    lines."""
     evidence: bool | UnsetType = UNSET
-    """`false`: the condition only restricts where the check applies, and is no evidence."""
+    """`false`: the condition only restricts where the check applies, and is not shown as evidence."""
 
     for_: Window | UnsetType = UNSET
-    """Time for which the condition must be true without interruption."""
+    """Time for which the condition must be true without interruption: `30s`, `5m`, `2h`."""
     seen_once: bool | UnsetType = UNSET
-    """With `for`: `false` if one evaluation means nothing. Default: it is reported with a note."""
+    """With `for`: `false` if one evaluation means nothing. Default: `nodeguard check`, which cannot wait,
+    reports it with a note."""
 
 
 class CheckSchema(Struct, forbid_unknown_fields=True):
@@ -107,42 +110,47 @@ class CheckSchema(Struct, forbid_unknown_fields=True):
     target: TargetKind | Annotated[list[TargetKind], Meta(min_length=1, max_length=6)]
     """Kind of target, or several kinds."""
     health: Health
-    """Severity; `ok` for what is no fault of the node."""
+    """Severity; `ok` for what is no fault of the node, with the action `none`, or `restart-workload` for an
+    error of an application."""
     action: Action
     """What to do."""
     when: ConditionSchema
     """When the check fires."""
     message: Sentence
-    """What happened, in one sentence; `{target}`, `{component}`, `{count}`, signals and event fields are
-    replaced."""
+    """What happened, in one sentence. `{target}`, `{component}`, `{count}`, and the names of signals and
+    event fields are replaced."""
     remedy: Sentence
-    """What to do, complete without title and message; `{action}` is replaced."""
+    """What to do, complete without title and message: it begins with a verb and names each thing before a
+    pronoun stands for it. It must agree with `action`; `{action}` is replaced by the finding's action."""
     description: Paragraph
     """Explanation for `nodeguard explain`."""
     source: Sentence
     """Origin of the rule or threshold."""
     cleared_by: tuple[ClearSign, ...] = ()
-    """What clears a finding of an event."""
+    """What clears a finding of an event. A check of an event needs it, or `over`."""
     topologies: tuple[TopologyName, ...] = ()
     """Topologies in which the check votes for a degraded domain."""
     symptom_of: tuple[Identifier, ...] = ()
-    """Checks that explain this one, in order of preference."""
+    """Checks that explain this one, in order of preference. If one of them fires on a related target, this
+    finding becomes its evidence."""
     how: Annotated[tuple[Sentence, ...], Meta(max_length=8)] = ()
-    """Commands that carry out the action, where those that nodeguard makes do not fit; names of the target
-    are replaced."""
+    """Commands on the node that carry out `action`, where those that nodeguard makes of action and target do
+    not fit. `{gpu}`, `{device}`, `{port}`, `{path}` and `{name}` of the target are replaced, quoted for the
+    shell; the commands `{reset}` and `{reset_all}` by those that reset the GPU of the target, or all GPUs."""
     family: Identifier | UnsetType = UNSET
     """A family other than that of the file."""
     evidence: EvidenceKind = "measurement"
-    """`fact` for a bit that the hardware stores, or a version string."""
+    """`fact`: a bit that the hardware stores, or a version string, with no limit of the check's own. It is
+    true on each node, however many nodes show it. Default: `measurement`."""
 
 
 class CheckFileSchema(Struct, forbid_unknown_fields=True):
     """One file of checks."""
 
     version: FileVersion = 1
-    """Version of the check language."""
+    """`1`, also where it is missing. A nodeguard that does not know the version refuses the file."""
     family: Identifier | UnsetType = UNSET
-    """Name of the group of checks: value of the taint for its findings."""
+    """Name of the group of checks, the value of the taint of its findings."""
     description: Sentence | UnsetType = UNSET
     """The family in one sentence."""
     hardware: list[TargetKind] = []

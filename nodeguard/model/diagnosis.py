@@ -28,13 +28,14 @@ DailyRate = Annotated[float, Meta(ge=1e-6, le=1_000.0)]
 
 
 class VoteTopology(Struct, frozen=True, forbid_unknown_fields=True):
-    """A topology in which a fault class votes. share: minimum share of a parent's nodes that vote."""
+    """A topology in which a fault class votes."""
 
     topology: (
         Literal["fabric", "nvlink", "rack", "power", "zone"]
         | Literal["catalogue", "agent", "driver", "vbios", "firmware", "kernel"]
     )
     share: NodeShare = 0.08
+    """Minimum share of a parent domain's nodes that vote."""
 
 
 _Guide = Annotated[str, Meta(min_length=1, max_length=300)]
@@ -57,10 +58,11 @@ class FaultClass(Struct, frozen=True, forbid_unknown_fields=True):
     """Faults that shared hardware or software can cause."""
 
     name: Annotated[str, identifier("link-down", "site-fans")]
+    """Unique name."""
     checks: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
     """Patterns of check ids."""
     topologies: Annotated[tuple[VoteTopology, ...], Meta(min_length=1, max_length=11)]
-    """Topologies in which these checks vote, if they are among their own."""
+    """Topologies in which a check votes, if they are among its own."""
     windows: Annotated[tuple[Window, ...], Meta(min_length=1, max_length=5)]
     """Times within which votes count together."""
     share: NodeShare
@@ -79,9 +81,9 @@ class FaultClass(Struct, frozen=True, forbid_unknown_fields=True):
     job_start_checks: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
     """Patterns of checks of past events that the start of a job may cause, too: they then vote for it."""
     action: Action = Action.NONE
-    """Action on the nodes of a degraded domain."""
+    """Action on the nodes of a degraded domain. Default: `none`, as their repair does not help."""
     guidance: Guidance | None = None
-    """What people do; None if a class of a site has none."""
+    """What people do, as `nodeguard explain CLASS` and the descriptions of domain and incident show it."""
 
 
 _MIN, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0

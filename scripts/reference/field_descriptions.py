@@ -29,10 +29,12 @@ def _subclasses(struct: type[Struct]) -> Iterator[type[Struct]]:
 def _described(schema: dict[str, Any], struct: type[Struct]) -> dict[str, Any]:
     keys = dict(zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True))
     texts = {keys[field]: text for field, text in _docstrings(struct)}
-    properties = {
-        key: {"description": texts[key], **content} if key in texts else content
-        for key, content in schema["properties"].items()
-    }
+    properties = dict(schema["properties"])
+    for key, text in texts.items():
+        # A type has a rule of its values, such as which letters a name has.
+        rule = properties[key].get("description")
+        description = f"{text.rstrip('.')}: {rule}." if rule else text
+        properties[key] = {"description": "", **properties[key]} | {"description": description}
     return {**schema, "properties": properties}
 
 

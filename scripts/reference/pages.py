@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scripts.reference import chart_values, checks, http_fields, listings, schemas, words
+from scripts.reference import chart_values, check_language, checks, http_fields, listings, schemas, words
 
 PAGES: dict[str, Callable[[], str]] = {
     "checks/tables/metrics.yaml": words.metrics_table,
     "docs/decisions/index.md": listings.decisions,
     "docs/glossary.md": words.glossary,
     "docs/reference/chart-values.md": chart_values.chart_values,
+    "docs/reference/check-language.md": check_language.check_language,
     "docs/reference/check.schema.json": schemas.check_schema,
     "docs/reference/cli.md": listings.cli,
     "docs/reference/http-api-fields.md": http_fields.http_fields,
