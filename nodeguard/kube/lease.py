@@ -242,7 +242,8 @@ class Lease:
         if record is None:
             self._lost("it was deleted")
             self._vacant(started_at)
-            if wanted:
+            # Its holder writes until its next renewal.
+            if wanted and started_at >= self._other_until:
                 self._won(await self._create(), started_at)
             return
         spec = record.spec
@@ -265,7 +266,7 @@ class Lease:
         if version != self._last_version[0]:
             self._last_version = (version, now)
         duration = min(max(spec.duration, 1), MAX_DURATION)
-        self._other_until = self._last_version[1] + duration
+        self._other_until = self._last_version[1] + duration if spec.holder else _NEVER
         is_free = not spec.holder or now >= self._other_until
         if is_free:
             self._vacant(now)

@@ -333,6 +333,25 @@ async def test_the_epoch_of_a_deleted_lease_is_higher_than_every_written_epoch(
     assert second.epoch == 9
 
 
+async def test_a_deleted_lease_is_taken_after_its_holder_has_stopped(
+    near_api: ApiClient, api_server: Cluster
+) -> None:
+    first, second = candidate(near_api, "one"), candidate(near_api, "two")
+    assert await first.renew(100.0)
+    assert not await second.renew(100.0)
+    api_server.api.delete(f"{LEASES}/nodeguard")
+    for now in (101.0, 105.0, 109.0):
+        assert first.is_held(now)
+        assert not await second.renew(now)
+    assert not await second.renew(114.0)
+    assert await second.renew(115.0)
+    # After a release there is no holder to wait for.
+    await second.release()
+    assert not await first.renew(116.0, wanted=False)
+    api_server.api.delete(f"{LEASES}/nodeguard")
+    assert await first.renew(118.0)
+
+
 async def test_one_of_two_candidates_wins_a_conflict(near_api: ApiClient, api_server: Cluster) -> None:
     api_server.api.post(LEASES, {"metadata": {"name": "nodeguard", "labels": {"mine": "yes"}}})
     first, second = candidate(near_api, "one"), candidate(near_api, "two")
