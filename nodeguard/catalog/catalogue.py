@@ -61,7 +61,7 @@ def compile_catalogue(folder: Traversable, signals: SignalFactory) -> Catalogue:
     from nodeguard.catalog.platforms import load_platforms  # noqa: PLC0415
     from nodeguard.catalog.program_messages import load_program_messages  # noqa: PLC0415
     from nodeguard.catalog.tables import load_tables  # noqa: PLC0415
-    from nodeguard.catalog.words import load_words  # noqa: PLC0415
+    from nodeguard.catalog.words import load_alerts, load_words  # noqa: PLC0415
 
     tables = load_tables(folder / "tables")
     all_signals = signals(tables.patterns)
@@ -77,6 +77,7 @@ def compile_catalogue(folder: Traversable, signals: SignalFactory) -> Catalogue:
         fault_classes=classes,
         program_messages=messages,
         words=load_words(folder / "tables"),
+        alerts=load_alerts(folder / "tables"),
     )
 
 

@@ -1,7 +1,8 @@
-"""Words that nodeguard prints, loaded from checks/tables/words.yaml, and metrics from metrics.yaml."""
+"""Words that nodeguard prints, loaded from checks/tables/words.yaml; metrics and alerts from their tables."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from nodeguard.config.yaml_document import read_yaml, require_unique
-from nodeguard.model.catalogue import Word
+from nodeguard.model.catalogue import Alert, Word
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -52,6 +53,17 @@ def load_words(folder: Path | Traversable) -> tuple[Word, ...]:
     words = [Word(row.names, row.meaning) for row in read_words(folder)]
     _, metrics = read_yaml(folder / "metrics.yaml", tuple[_MetricRow, ...])
     return (*words, *(Word((row.metric,), f"Metric. {row.meaning}") for row in metrics))
+
+
+def load_alerts(folder: Path | Traversable) -> tuple[Alert, ...]:
+    """Return the alerts of a folder. Raises ConfigError for an invalid file."""
+    return read_yaml(folder / "alerts.yaml", tuple[Alert, ...])[1]
+
+
+def find_alert(alerts: Iterable[Alert], text: str) -> Alert | None:
+    """Return the first alert that a text names, in any case, or None."""
+    words = set(re.findall(r"\w+", text.lower()))
+    return next((alert for alert in alerts if alert.alert.lower() in words), None)
 
 
 def find_word(words: Iterable[Word], text: str) -> Word | None:

@@ -151,6 +151,20 @@ class Word(Struct, frozen=True):
     meaning: str
 
 
+class Alert(Struct, frozen=True, forbid_unknown_fields=True):
+    """An alert of nodeguard's rules for Prometheus, as the runbook describes it.
+
+    Texts have code in backquotes. A text with a table has a line for each row of it.
+    """
+
+    alert: str
+    meaning: str
+    """Its severity, when it fires, and what is the matter."""
+    look: str
+    """Where the cause is found."""
+    remedy: str
+
+
 class Catalogue(Struct, frozen=True):
     """All data of the evaluation.
 
@@ -170,6 +184,7 @@ class Catalogue(Struct, frozen=True):
     fault_classes: tuple[FaultClass, ...] = ()
     program_messages: tuple[ProgramMessage, ...] = ()
     words: tuple[Word, ...] = ()
+    alerts: tuple[Alert, ...] = ()
 
     @property
     def fact_checks(self) -> frozenset[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from scripts.reference import chart_values, check_language, checks, http_fields, listings, schemas, words
 
 PAGES: dict[str, Callable[[], str]] = {
+    "checks/tables/alerts.yaml": words.alerts_table,
     "checks/tables/metrics.yaml": words.metrics_table,
     "docs/decisions/index.md": listings.decisions,
     "docs/glossary.md": words.glossary,

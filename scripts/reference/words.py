@@ -1,12 +1,14 @@
-"""The glossary, and the table of metrics for `nodeguard explain`."""
+"""The glossary, and the tables of metrics and alerts for `nodeguard explain`."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 
 from nodeguard.catalog.catalogue import builtin_folder
 from nodeguard.catalog.words import read_words
-from scripts.reference.listings import families, metric_pages
+from scripts.reference.listings import ROOT, families, metric_pages
 from scripts.reference.markdown import code, page, table
 
 _ABOUT = """\
@@ -33,3 +35,27 @@ def metrics_table() -> str:
     helps = {name: about for _, _, text in metric_pages() for name, _, _, about in families(text)}
     rows = (f"- {{metric: {name}, meaning: {json.dumps(about)}}}\n" for name, about in sorted(helps.items()))
     return f"# Metrics, for `nodeguard explain NAME`. Written by `make docs`; do not edit.\n{''.join(rows)}"
+
+
+def alerts_table() -> str:
+    """All alerts of the runbook, as YAML."""
+    _, *sections = (ROOT / "docs/runbooks/alerts.md").read_text("utf-8").split("\n## ")
+    rows = (f"- {{{', '.join(_alert_fields(section))}}}\n" for section in sections)
+    source = "the runbook docs/runbooks/alerts.md"
+    about = f"# Alerts of {source}, for `nodeguard explain NAME`. Written by `make docs`; do not edit."
+    return f"{about}\n{''.join(rows)}"
+
+
+def _alert_fields(section: str) -> Iterator[str]:
+    """Yield the fields of an alert from its section of the runbook."""
+    name, *paragraphs = re.split(r"\*\*(?:Meaning|Look|Do)\.\*\*", section)
+    yield f"alert: {name.strip()}"
+    for field, text in zip(("meaning", "look", "remedy"), paragraphs, strict=True):
+        yield f"{field}: {json.dumps(_plain(text))}"
+
+
+def _plain(markdown: str) -> str:
+    """Return paragraphs and tables of Markdown as text without links: a line, then each row as one."""
+    text, *rows = re.split(r"(?:^|\n)\|", re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", markdown).strip())
+    lines = [text, *(": ".join(row.strip("| ").split(" | ")) for row in rows[2:])]
+    return "\n".join(" ".join(line.split()) for line in lines if line)

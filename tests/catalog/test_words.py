@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.catalog.words import find_word, load_words
+from nodeguard.catalog.words import find_alert, find_word, load_words
 from nodeguard.config.errors import ConfigError
-from nodeguard.model.catalogue import Word
+from nodeguard.model.catalogue import Alert, Word
 
 ROW = "- {names: [fan fault, FanFault*], group: Parts, meaning: A fan has stopped.}\n"
 
@@ -42,3 +42,17 @@ def test_a_name_without_a_star_counts_first(tmp_path: Path) -> None:
 def test_a_name_of_two_words_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r":2: names\[0\]: 'fanfault' is on line 1 already"):
         load(tmp_path, ROW + "- {names: [Fan-Fault], group: Parts, meaning: Another one.}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("FanStopped", True),
+        ("fanstopped", True),
+        ("[FIRING:1] FanStopped (rack-7)", True),
+        ("FanStop", False),
+    ],
+)
+def test_an_alert_is_found_by_its_name_in_a_text(text: str, is_found: bool) -> None:
+    alert = Alert("FanStopped", "A fan has stopped.", "Look at it.", "Replace it.")
+    assert find_alert([alert], text) == (alert if is_found else None)

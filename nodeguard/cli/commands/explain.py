@@ -8,14 +8,14 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 
 from nodeguard.catalog.program_messages import find_program_message
-from nodeguard.catalog.words import find_word
+from nodeguard.catalog.words import find_alert, find_word
 from nodeguard.cli.check_catalogue import STDIN, load_catalogue
 from nodeguard.cli.options import add_checks, add_output
 from nodeguard.cli.render.catalogue_search import contains_words, search, search_lines
 from nodeguard.cli.render.log_line import LogLineOutput, explain_log_line, log_line_view
 from nodeguard.cli.render.program_message import program_message_view
 from nodeguard.cli.render.terminal import PLAIN, StyledLine, StyledText, format_lines, view_lines
-from nodeguard.cli.render.word import signal_view, word_view
+from nodeguard.cli.render.word import alert_view, signal_view, word_view
 from nodeguard.cli.render.xid import CodeOutput, code_rows, parse_code, sxid_output, xid_output
 from nodeguard.cli.streams import document_or_text, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
@@ -66,6 +66,8 @@ def _explained(catalogue: Catalogue, signals: Mapping[str, Signal], text: str) -
         return check, explain_check(check)
     if (fault_class := _fault_class(catalogue, text)) is not None:
         return fault_class, explain_class(catalogue, fault_class)
+    if (alert := find_alert(catalogue.alerts, text)) is not None:
+        return alert, alert_view(alert)
     if (word := find_word(catalogue.words, text)) is not None:
         words = text.lower().split()
         return word, word_view(
@@ -93,14 +95,15 @@ def build_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard explain",
         description="Explain what a check, a class of faults, an Xid, an SXid, a line of the kernel log or "
-        "the error of a program means and what to do, and what a word of nodeguard's output means. Other "
-        "words are searched in all checks and codes.",
+        "the error of a program means and what to do, and what a word of nodeguard's output or an alert "
+        "means. Other words are searched in all checks and codes.",
         examples=(
             "nodeguard explain gpu-lost",
             "nodeguard explain 79",
             "nodeguard explain sxid 20034",
             "nodeguard explain link-down",
             "nodeguard explain withheld",
+            "nodeguard explain NodeguardFrozen",
             "nodeguard explain ecc",
             "nodeguard explain 'NCCL timeout'",
             "nodeguard explain 'nvme nvme0: I/O 221 QID 12 timeout, aborting'",
@@ -111,10 +114,10 @@ def build_parser() -> ArgumentParser:
         "words",
         nargs="+",
         metavar="SUBJECT",
-        help="name of a check, a class, a signal or a metric; a state, a reason or another word that "
-        "nodeguard prints; xid NUMBER, sxid NUMBER or a NUMBER; words to search for, after sxid in SXids "
-        "only; a line of the kernel log; an error of CUDA, NCCL, PyTorch, Slurm or Kubernetes; or - for a "
-        "text on standard input",
+        help="name of a check, a class, a signal, a metric or an alert; a state, a reason or another word "
+        "that nodeguard prints; xid NUMBER, sxid NUMBER or a NUMBER; words to search for, after sxid in "
+        "SXids only; a line of the kernel log; an error of CUDA, NCCL, PyTorch, Slurm or Kubernetes; or - "
+        "for a text on standard input",
     )
     add_output(parser, "text", "json", "yaml")
     add_checks(parser)

@@ -56,7 +56,7 @@ def search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
         )
     if not matches:
         names = {name for check in catalogue.checks for name in (check.id, check.family)}
-        hint = did_you_mean(text, names)
+        hint = did_you_mean(text, names | {alert.alert for alert in catalogue.alerts})
         raise UsageError(
             f"'{text}' matches no check, code or word of the output: {hint}see nodeguard get checks"
         )

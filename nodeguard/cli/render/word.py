@@ -1,4 +1,4 @@
-"""Explanations of words that nodeguard prints, and of signals. Pure."""
+"""Explanations of words that nodeguard prints, of its alerts and of signals. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nodeguard.fleet_api.text.check import explanation
 from nodeguard.fleet_api.text.phrases import first_names
 from nodeguard.fleet_api.view import Field, Note, Row, View
-from nodeguard.model.catalogue import Word
+from nodeguard.model.catalogue import Alert, Word
 from nodeguard.model.signal import Signal
 
 
@@ -17,6 +17,15 @@ def word_view(name: str, word: Word, checks: Sequence[str]) -> View:
     if checks:
         rows.append(Field("checks", first_names(checks)))
     return explanation(name, "a word of nodeguard", rows)
+
+
+def alert_view(alert: Alert) -> View:
+    """Return what an alert means, where to look, and what to do."""
+    rows: list[Row] = [Note(alert.meaning)]
+    for name, text in ("look", alert.look), ("do", alert.remedy):
+        first, *others = text.splitlines()
+        rows += [Field(name, first), *(Field("", line) for line in others)]
+    return explanation(alert.alert, "an alert of nodeguard", rows)
 
 
 def signal_view(signal: Signal, checks: Sequence[str]) -> View:

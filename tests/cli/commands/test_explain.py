@@ -98,6 +98,14 @@ def test_a_metric_and_a_signal_are_explained(capsys: pytest.CaptureFixture[str])
     assert "kind state read by nvml checks fabric-not-ready, tray-fabric-not-ready" in text
 
 
+def test_an_alert_is_explained_as_its_runbook_does(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "NodeguardMessagesRefused")
+    assert text.startswith("NodeguardMessagesRefused - an alert of nodeguard Warning, after 15 min. ")
+    assert "look `nodeguard status`, `nodeguard describe node NAME` and the agent's log have" in text
+    assert "do `other-boot`: Two agents report for the node" in text
+    assert "within half a minute. `used-sequence`: The same; or an agent" in text
+
+
 def test_the_class_in_a_taint_lists_its_checks(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "class", "gpu-presence")
     assert "gpu-lost fatal GPU lost" in text
