@@ -129,7 +129,8 @@ def load_yaml(path: Path | Traversable) -> YamlDocument:
         else:
             data = path.read_bytes()
     except OSError as error:
-        remedy = "check that it is there and may be read"
+        is_directory = isinstance(error, IsADirectoryError)
+        remedy = "name a file in it" if is_directory else "check that it is there and may be read"
         raise ConfigError(file, 0, "", f"cannot be read: {error.strerror}", remedy) from None
     if len(data) > SIZE_LIMIT:
         raise ConfigError(file, 0, "", f"is larger than {SIZE_LIMIT} bytes", "split it")

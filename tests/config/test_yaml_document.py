@@ -148,7 +148,7 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
         ConfigError, match="cannot be read: No such file or directory: check that it is there"
     ):
         load_yaml(tmp_path / "absent.yaml")
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory: name a file in it"):
         load_yaml(tmp_path)
 
 
