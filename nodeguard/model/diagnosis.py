@@ -95,51 +95,59 @@ Probability = Annotated[float, Meta(gt=0.0, lt=0.5)]
 
 
 class WeakEvidence(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """If less than `share` of a leaf's nodes are affected, the diagnosis waits for `wait`, and needs the
-    minimum of nodes affected within `recent`.
+    """What the diagnosis asks for if only a few nodes of a leaf are affected, which is often a gang that
+    failed to start.
     """
 
     share: Share = 0.25
+    """Part of a leaf's nodes. Below it, the evidence is weak."""
     wait: Duration = 600.0
+    """How long the diagnosis waits on weak evidence."""
     recent: Duration = 300.0
+    """Time within which the minimum of nodes must have been affected."""
 
 
 class RecoveryPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How long hardly any node is affected before a domain is no longer degraded: `initial`, then twice as
-    long after each relapse, at most `max`. Faults older than `resetAfter` do not count.
-    """
+    """How long hardly any node is affected before a domain is no longer degraded."""
 
     initial: Duration = 1_800.0
+    """Time after the first fault. It doubles after each relapse."""
     max: Duration = 28_800.0
+    """Longest time. At least `initial`."""
     reset_after: Duration = _DAY
+    """Age at which an earlier fault no longer counts as a relapse."""
 
 
 class SuppressionPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A check is suppressed when it begins to fire on `minNodes` nodes that no domain explains, and on more
-    than chance explains within one of the windows.
-
-    usualDailyOnsets: onsets a day that are always usual. significance: probability of a wrong suppression.
-    confirmedShare: share of the nodes on which another source must confirm the check for it to be real.
+    """When a check is suppressed, so that it sets no marks: it begins to fire on many nodes that no domain
+    explains, and on more than chance explains.
     """
 
     min_nodes: Count = 5
+    """Nodes on which it begins to fire, at least."""
     usual_daily_onsets: Annotated[float, Meta(gt=0.0, le=100_000.0)] = 0.33
+    """Onsets a day, in the whole fleet, that are always usual."""
     significance: Probability = 1e-6
+    """Probability of a wrong suppression, at most."""
     windows: Windows = (10 * _MIN, _HOUR, 4 * _HOUR, 8 * _HOUR, _DAY)
+    """Times within which the onsets are counted."""
     confirmed_share: Share = 0.2
+    """Part of these nodes on which another source must confirm the check for the fault to be real."""
 
 
 class FaultClassChange(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A class of faults that shared hardware can cause. Defaults: the values of the catalogue.
-
-    checks: that vote. windows: within which votes belong together. share: of a domain's nodes that must be
-    affected. dailyRate: onsets of one node a day, while the fleet's own rate is not known well.
+    """Changes of a class of faults that shared hardware can cause, by its name. Defaults: the values of the
+    catalogue.
     """
 
     checks: CheckPatterns | UnsetType = UNSET
+    """Names or patterns of the checks that vote."""
     windows: Windows | UnsetType = UNSET
+    """Times within which votes count together."""
     share: Share | UnsetType = UNSET
+    """Part of a domain's nodes that must be affected. Raise it if domains are diagnosed too early."""
     daily_rate: DailyRate | UnsetType = UNSET
+    """Onsets of one node a day, while the fleet's own rate is not known well."""
 
 
 # Two affected nodes are enough if they are at least this share of a domain: assumed.
@@ -147,25 +155,29 @@ _LARGE_SHARE = 1 / 3
 
 
 class DiagnosisSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """When a failure domain explains the findings of many nodes, and when a check does.
-
-    enforce: topologies with marks of degraded domains; the others are a dry run. minNodes: affected nodes, at
-    least; in a domain of which two are a third, two. significance: probability that chance explains the
-    findings, at most. rateMargin: factor on the fleet's own fault rate. gracePeriod: how long the evidence
-    lasts before a domain is degraded.
-    maxDailyOnsets: a node with more onsets a day does not vote.
-    """
+    """When a failure domain explains the findings of many nodes, and when a check does."""
 
     enforce: Annotated[tuple[TopologyName, ...], Meta(max_length=5)] = ()
+    """Topologies with marks of degraded domains. The others are a dry run."""
     min_nodes: Annotated[int, Meta(ge=2, le=1_000)] = 3
+    """Affected nodes of a domain, at least. Two are enough where they are a third of it."""
     significance: Probability = 1e-6
+    """Probability that chance explains the findings, at most."""
     rate_margin: Annotated[float, Meta(ge=1.0, le=1_000.0)] = 3.0
+    """Factor on the fleet's own fault rate, which is never known well."""
     grace_period: Duration = 15.0
+    """How long the evidence lasts before a domain is degraded. While a fault spreads, an early explanation is
+    often wrong."""
     max_daily_onsets: Count = 3
+    """Onsets of a node a day. A node with more does not vote: its fault is its own."""
     weak_evidence: WeakEvidence = WeakEvidence()
+    """What is asked for if only a few nodes of a leaf are affected."""
     recovery: RecoveryPolicy = RecoveryPolicy()
+    """When a domain is no longer degraded."""
     suppression: SuppressionPolicy = SuppressionPolicy()
+    """When a check is suppressed."""
     fault_classes: dict[str, FaultClassChange] = {}
+    """Changes of fault classes by name, such as `link`. `nodeguard explain class link` shows one."""
 
     def fewest_affected(self, size: int) -> int:
         """Return the minimum number of affected nodes of a domain of `size` nodes."""

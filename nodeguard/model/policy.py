@@ -43,41 +43,57 @@ class Mode(StrEnum):
 
 
 class ModeRule(Struct, frozen=True, forbid_unknown_fields=True):
-    """The mode of some checks, `check` or `checks`, for some marks. The last rule that matches applies."""
+    """The mode of some checks, for some marks. The last rule that matches applies."""
 
     mode: Mode
+    """`enforce` sets the marks; `observe` only reports what would be done."""
     check: CheckPattern | UnsetType = UNSET
+    """The check that the rule is for, as a name or a pattern. Write `check` or `checks`, not both."""
     checks: CheckPatterns | UnsetType = UNSET
+    """The same for several checks: names or patterns."""
     marks: Marks = ("quarantine", "suspect")
+    """The marks that the rule is for. Name one to enforce only `quarantine`, or only `suspect`."""
 
 
 class Pool(Struct, frozen=True, forbid_unknown_fields=True):
-    """Nodes that share a budget: those with all these labels. A node is in the first pool that matches.
-
-    share: of the pool's nodes that may be marked at a time; default: `budget.pool`.
-    """
+    """Nodes that share a budget. A node is in the first pool that matches."""
 
     name: Name
+    """Name of the pool in reasons, output and metrics."""
     labels: Labels = {}
+    """Labels that a Node of the pool has, all of them, with their values as text. A pool without labels
+    matches every node: put it last."""
     share: Share | UnsetType = UNSET
+    """Largest part of the pool's nodes that may be marked at a time, at least one node. Default:
+    `budget.pool`."""
 
 
 class CheckLimit(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many nodes each check may mark: `new` within a time, and `active` at a time."""
+    """How many nodes each check may mark. The limit stops a check that is wrong before it uses a whole
+    budget.
+    """
 
     new: Count = 5
+    """New marks of the check within `within`, in nodes. Raise it where many nodes fail together."""
     within: Duration = 600.0
+    """Time in which `new` counts."""
     active: Count = 15
+    """Marked nodes of the check at a time. Raise it for a check that you trust, with `checkOverrides`."""
 
 
 class CheckOverride(Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of some checks, `check` or `checks`; the default is `perCheck`. The first match applies."""
+    """Limits of some checks. The first match applies."""
 
     check: CheckPattern | UnsetType = UNSET
+    """The check that the limit is for, as a name or a pattern. Write `check` or `checks`, not both."""
     checks: CheckPatterns | UnsetType = UNSET
+    """The same for several checks: names or patterns."""
     new: Count | UnsetType = UNSET
+    """New marks of each check within `within`, in nodes. Default: that of `perCheck`."""
     within: Duration | UnsetType = UNSET
+    """Time in which `new` counts. Default: that of `perCheck`."""
     active: Count | UnsetType = UNSET
+    """Marked nodes of each check at a time. Default: that of `perCheck`."""
 
     def limit(self, default: CheckLimit) -> CheckLimit:
         """Return the limit of these checks. default: of each check."""
@@ -87,37 +103,47 @@ class CheckOverride(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Budget(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many nodes may be marked at a time. Each share is at least one node.
-
-    fleet: of all nodes. fatalReserve: of the fleet budget, reserved for quarantine. pool: of each pool.
-    domain: of each failure domain. suspect: of all nodes, for `suspect` marks. degradedDomains: of all nodes,
-    in degraded domains; firstDegradedDomain: the same while there is only one; newDegradedDomainsPerHour:
-    domains. perCheck: nodes of each check; checkOverrides: of some checks.
+    """How many nodes may be marked at a time. The tightest budget applies. Each share is rounded down, and at
+    least one node.
     """
 
     fleet: Share = 0.05
+    """Part of all nodes that may be marked. Lower it where spare capacity is scarce."""
     reserve: ReservedShare = field(name="fatalReserve", default=0.2)
+    """Part of the fleet budget that only `quarantine` may use, rounded up: suspect nodes never use up the
+    budget of fatal ones."""
     pool: Share = 0.10
+    """Part of the nodes of each pool that may be marked. A pool may have a `share` of its own."""
     domain: Share = 0.25
+    """Part of the nodes of each failure domain that may be marked one by one. Fatal faults that two sources
+    confirm may use half of the domain."""
     suspect: Share = 0.05
+    """Part of all nodes that may have the mark `suspect`."""
     degraded: Share = field(name="degradedDomains", default=0.10)
+    """Part of all nodes that may be in marked degraded domains. No other mark uses this budget."""
     first: Share = field(name="firstDegradedDomain", default=0.25)
+    """The same while only one domain is degraded. A rack of a small fleet is more than `degradedDomains`
+    allows."""
     domains: Count = field(name="newDegradedDomainsPerHour", default=2)
+    """Domains that may be marked as degraded within an hour."""
     check: CheckLimit = field(name="perCheck", default=CheckLimit())
+    """Limits of each check, in nodes."""
     check_overrides: Annotated[tuple[CheckOverride, ...], Meta(max_length=100)] = field(
         name="checkOverrides", default=()
     )
+    """Other limits for some checks."""
 
 
 class GracePeriods(Struct, frozen=True, forbid_unknown_fields=True, rename={"shared": "sharedHardware"}):
-    """How long a finding is active before a mark is set, by mark; `0s`: no grace period.
-
-    sharedHardware: for findings that shared hardware can cause, so that the diagnosis comes first.
-    """
+    """How long a finding is active before a mark is set. `0s` is no grace period."""
 
     quarantine: GraceDuration = 5.0
+    """Of the mark `quarantine`. Raise it if short faults that repair themselves are marked."""
     suspect: GraceDuration = 60.0
+    """Of the mark `suspect`."""
     shared: GraceDuration = 90.0
+    """Of both marks, for findings that shared hardware can cause: the diagnosis comes first, and marks the
+    domain in place of its nodes."""
 
     def of(self, mark: Mark) -> float:
         """Return the grace period of a kind of mark without shared hardware; 0 for a kind without one."""
@@ -133,45 +159,62 @@ for _kind in MARK_KINDS.values():
 
 
 class SoakPeriod(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long a check must pass before its mark is released: `initial`, then twice as long after each
-    relapse, at most `max`. Faults older than `resetAfter` do not count.
-    """
+    """How long a check must pass before its mark is released."""
 
     first: Duration = field(name="initial", default=600.0)
+    """Soak period after the first fault. It doubles after each relapse."""
     maximum: Duration = field(name="max", default=28_800.0)
+    """Longest soak period. At least `initial`."""
     forget: Duration = field(name="resetAfter", default=86_400.0)
+    """Age at which an earlier fault no longer counts as a relapse."""
 
 
 class MarkWrites(Struct, frozen=True, forbid_unknown_fields=True, rename={"device": "deviceTaint"}):
-    """What a mark writes. deviceTaint: a taint on one GPU instead of its node, if the cluster supports it."""
+    """What a mark writes to its Node."""
 
     taint: bool = True
+    """Whether it writes the taint that keeps pods off. Without it, and without `cordon`, a mark keeps no work
+    away."""
     cordon: bool = False
+    """Whether a `quarantine` also cordons the Node, once when the mark begins. For schedulers that do not
+    read taints."""
     condition: bool = True
+    """Whether it writes the condition `NodeguardHealthy`, which programs that repair nodes can read."""
     device: bool = True
+    """Whether a fault of one GPU is a taint on this GPU in place of its node, if the cluster supports it: the
+    other GPUs stay in service."""
 
 
 class Hold(Struct, frozen=True, forbid_unknown_fields=True):
-    """Do not touch: nodes, by name or labels or both; or checks, `check` or `checks`. reason: for people."""
+    """What nodeguard does not touch: nodes, by name or labels or both; or checks."""
 
     node: NodePattern | UnsetType = UNSET
+    """Name of the node, or a pattern. Its marks are neither set nor released."""
     labels: Labels = {}
+    """Labels that a Node has, all of them, with their values as text."""
     check: CheckPattern | UnsetType = UNSET
+    """The check that is on hold, as a name or a pattern: its marks are released, and it sets no new ones.
+    Write `check` or `checks`, not both."""
     checks: CheckPatterns | UnsetType = UNSET
+    """The same for several checks: names or patterns."""
     reason: Text = ""
+    """Why, for people: `nodeguard describe` and incidents show it."""
 
 
 class Silence(Struct, frozen=True, forbid_unknown_fields=True):
-    """No incidents and Events of some checks on some nodes; default: all checks, all nodes. Marks are set.
-
-    until: end of the silence; default: never.
-    """
+    """Checks and nodes without incidents and Events. Marks are set all the same."""
 
     check: CheckPattern | UnsetType = UNSET
+    """The check that is silenced, as a name or a pattern. Default: all checks. Write `check` or `checks`, not
+    both."""
     checks: CheckPatterns | UnsetType = UNSET
+    """The same for several checks: names or patterns."""
     node: NodePattern = "*"
+    """Name of the node, or a pattern. Default: all nodes."""
     until: Timestamp | UnsetType = UNSET
+    """End of the silence. Default: it has no end. A fault that lasts longer gets its incident then."""
     reason: Text = ""
+    """Why, for people."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -185,23 +228,25 @@ class Silence(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StalePolicy(Struct, frozen=True, forbid_unknown_fields=True, rename={"freeze": "freezeAbove"}):
-    """A node without a report for `after` is stale. While more than one node and more than the share
-    `freezeAbove` of all are stale, and no failure domain explains it, no new marks are set. A few nodes that
-    are not ready, or have been stale for 15 minutes, do not count.
+    """When a node without reports is stale, and when so many are stale that nodeguard itself is the likely
+    cause. A few nodes that are not ready, or have been stale for 15 minutes, do not count.
     """
 
     after: Duration = 45.0
+    """Time without a report after which a node is stale. Raise it for agents that report over an unreliable
+    network."""
     freeze: StaleShare = 0.10
+    """Part of all nodes. While more are stale, and more than one, and no failure domain explains it, no new
+    marks are set."""
 
 
 class InjectionPolicy(Struct, frozen=True, forbid_unknown_fields=True):
-    """Faults that operators inject with `nodeguard inject`, to rehearse alerts and marks.
-
-    allowed: accept them; otherwise they are refused and mark nothing. checks: of these checks only.
-    """
+    """Faults that root injects on a node with `nodeguard inject`, to rehearse alerts and marks."""
 
     allowed: bool = False
+    """Whether they are accepted. Otherwise they are refused, and mark nothing."""
     checks: Annotated[tuple[CheckPattern, ...], Meta(min_length=1, max_length=50)] = ("*",)
+    """Names or patterns of the checks that may be injected."""
 
 
 class TopologyLabels(Struct, frozen=True):
@@ -214,6 +259,7 @@ class TopologyLabels(Struct, frozen=True):
 class NodeLocation(Struct, frozen=True):
     """The location of nodes by name or shell pattern. paths: domain path by topology, coarsest first, with
     `/`.
+
     """
 
     node: str
@@ -226,25 +272,38 @@ def check_patterns(row: ModeRule | CheckOverride | Hold | Silence) -> tuple[str,
 
 
 class PolicyFields(Struct, frozen=True, forbid_unknown_fields=True):
-    """The fields of the policy in a file and in use. pause: set no new marks."""
+    """The fields of the policy in a file and in use."""
 
     mode: Mode = field(name="defaultMode", default=Mode.OBSERVE)
+    """Mode of all checks without a matching rule in `modeRules`. `observe` is a dry run; enforce checks one
+    by one first."""
     modes: Annotated[tuple[ModeRule, ...], Meta(max_length=100)] = field(name="modeRules", default=())
+    """The mode of some checks. The last rule that matches applies."""
     pools: Annotated[tuple[Pool, ...], Meta(max_length=200)] = ()
+    """Nodes that share a budget of their own, such as those of one team."""
     budget: Budget = Budget()
+    """How many nodes may be marked at a time."""
     grace: GracePeriods = field(name="gracePeriod", default=GracePeriods())
+    """How long a finding is active before a mark is set."""
     soak: SoakPeriod = SoakPeriod()
+    """How long a check must pass before its mark is released."""
     marks: MarkWrites = field(name="markWith", default=MarkWrites())
+    """What a mark writes to its Node."""
     holds: Annotated[tuple[Hold, ...], Meta(max_length=500)] = ()
+    """Nodes and checks that nodeguard does not touch."""
     silences: Annotated[tuple[Silence, ...], Meta(max_length=500)] = ()
+    """Checks and nodes without incidents and Events."""
     stale: StalePolicy = field(name="staleNodes", default=StalePolicy())
+    """When a node is stale, and when no new marks are set because too many are."""
     # The file and the policy in use have these in other forms: tables are read, and the catalogue has the
     # fault classes.
     topologies: object = ()
     locations: object = field(name="nodeLocations", default=())
     diagnosis: object = ()
     injection: InjectionPolicy = InjectionPolicy()
+    """Whether operators may inject faults."""
     pause: bool = False
+    """Whether new marks are paused. Marks are still released."""
 
 
 class Policy(PolicyFields, frozen=True):

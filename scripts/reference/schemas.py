@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from nodeguard.aggregator.policy.schema import json_schema
 from nodeguard.catalog.check_schema import CheckFileSchema
 from nodeguard.cli.streams import to_json
 from nodeguard.config.amounts import write_amounts
+from nodeguard.config.field_descriptions import with_field_descriptions
 from nodeguard.config.schema_text import with_clean_descriptions
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.component import ComponentList
@@ -25,7 +26,6 @@ from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.node import NodeList, NodeView
 from nodeguard.fleet_api.schema.status import FleetStatus
-from scripts.reference.field_descriptions import with_field_descriptions
 from scripts.reference.markdown import code, page, table
 
 ROOT = Path(__file__).parents[2]
@@ -81,20 +81,14 @@ def policy() -> str:
     lines = [guide, ""]
     for path, name in _objects("PolicySpec", definitions):
         properties = definitions[name]["properties"]
-        about, meanings = _meanings(definitions[name]["description"], properties)
         rows = (
-            (code(key), _type(content, definitions), _default(content), meanings.get(key, ""))
+            (code(key), _type(content, definitions), _default(content), content["description"])
             for key, content in properties.items()
         )
         title = code(path) or "The file"
+        about = definitions[name]["description"]
         lines += [f"## {title}", "", about, "", *table(("key", "type", "default", "meaning"), rows)]
     return page("Policy keys", *lines)
-
-
-def _meanings(description: str, keys: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """Return the text about an object, and the text about each key, `key: text` at the end of the former."""
-    about, *texts = re.split(rf"(?<=[.;]) (?=(?:{'|'.join(keys)}): )", description)
-    return about, dict((text.rstrip(".;") + ".").split(": ", 1) for text in texts)
 
 
 def _objects(name: str, definitions: dict[str, Any], key: str = "") -> Iterator[tuple[str, str]]:

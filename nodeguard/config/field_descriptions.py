@@ -1,4 +1,7 @@
-"""Descriptions of properties in JSON Schemas: the docstrings below the fields of structs."""
+"""Descriptions of properties in JSON Schemas: the docstrings below the fields of structs.
+
+They are read from the source code: Python keeps none.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,12 @@ def _subclasses(struct: type[Struct]) -> Iterator[type[Struct]]:
 
 def _described(schema: dict[str, Any], struct: type[Struct]) -> dict[str, Any]:
     keys = dict(zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True))
-    texts = {keys[field]: text for field, text in _docstrings(struct)}
+    texts = {
+        keys[field]: text
+        for part in reversed(struct.__mro__)
+        if issubclass(part, Struct) and part is not Struct
+        for field, text in _docstrings(part)
+    }
     properties = dict(schema["properties"])
     for key, text in texts.items():
         # A type has a rule of its values, such as which letters a name has.
