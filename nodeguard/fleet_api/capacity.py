@@ -7,15 +7,20 @@ from collections.abc import Mapping
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.marks_in_effect import is_in_effect
 from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.fleet_api.reasons import count_reasons, reason_kind
 from nodeguard.fleet_api.schema.capacity import CapacityView, WorkState
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.target import target_kind
 
 # States of a request without a mark.
 _UNMARKED = frozenset({IncidentState.WITHHELD, IncidentState.DRY_RUN, IncidentState.PENDING})
+
+# States in which no GPU of a node takes work.
+_OUT = frozenset({WorkState.CORDONED, WorkState.NOT_READY})
 
 # By these restraints the diagnosis finds a cause other than the node.
 _OTHER_CAUSES = frozenset({"suppressed-check", "bad-job-start"})
@@ -29,7 +34,40 @@ def capacity(planner: Planner, healths: Mapping[str, Health | None]) -> Capacity
     faults = filter(None, (unmarked_fault(planner, uid) for uid in faulty))
     reasons, other_reasons = count_reasons(faults, reason_kind)
     counts = Counter(states.values())
-    return CapacityView({state: counts[state] for state in WorkState}, reasons, other_reasons)
+    gpus = [_count_gpus(planner, placements[uid], state) for uid, state in states.items()]
+    return CapacityView(
+        nodes={state: counts[state] for state in WorkState},
+        reasons=reasons,
+        other_reasons=other_reasons,
+        gpus=sum(total for total, _ in gpus),
+        gpus_in_service=sum(in_service for _, in_service in gpus),
+    )
+
+
+def _count_gpus(planner: Planner, placement: NodePlacement, state: WorkState) -> tuple[int, int]:
+    """Return the number of GPUs of a node, lost ones too, and of those that take new work. state: of it."""
+    uid = placement.uid
+    lost, reported = _lost_gpus(planner.reports.get(uid))
+    total = max(placement.gpus, reported)
+    marks = planner.state.marks_in_effect(uid)
+    is_out = state in _OUT or planner.state.marks.observed(uid).is_out
+    if is_out or any(not mark.kind.gang_only for mark in marks.node.marks):
+        return total, 0
+    marked = {f"gpu/{device.address or device.name}" for device in marks.devices}
+    return total, max(0, total - len(marked | lost))
+
+
+def _lost_gpus(report: LatestReport | None) -> tuple[frozenset[str], int]:
+    """Return the GPUs with findings that the inventory of a node lacks, and the number of these and those in
+    it; 0 for a node without a finding on a GPU.
+    """
+    findings = report.findings if report is not None else ()
+    faulty = frozenset(finding.target for finding in findings if target_kind(finding.target) == "gpu")
+    if report is None or not faulty:
+        return frozenset(), 0
+    present = {target for target in report.inventory.components if target_kind(target) == "gpu"}
+    lost = faulty - present if present else frozenset[str]()
+    return lost, len(present) + len(lost)
 
 
 def work_state(planner: Planner, placement: NodePlacement, health: Health | None) -> WorkState:

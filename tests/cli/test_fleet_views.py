@@ -68,6 +68,7 @@ def test_a_storm_in_short(storm: Fleet) -> None:
                   is on hold (1)
       agents      7500 of 7500 reporting
       nodes       7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
+      GPUs        59944 of 60000 in service
       marked      quarantine 7 nodes; suspect 1 node
       withheld    410 marks of 410 nodes: a budget has reached its limit (409), the
                   node is on hold (1); budget of check port-down: 5 new marks in
@@ -110,6 +111,7 @@ def test_a_storm_fits_a_screen(storm: Fleet) -> None:
     FATAL  7500 nodes: 417 fatal, 1 suspect.
       in service  410 faulty nodes: a budget has reached its limit (409), the node
                   is on hold (1)
+      GPUs        59944 of 60000 in service
       marked      quarantine 7 nodes; suspect 1 node
       withheld    410 marks of 410 nodes: a budget has reached its limit (409), the
                   node is on hold (1); budget of check port-down: 5 new marks in
@@ -187,6 +189,7 @@ def test_a_healthy_fleet() -> None:
     OK  3 nodes: all checks passed.
       agents      3 of 3 reporting
       nodes       3 ok
+      GPUs        24 of 24 in service
       marked      nothing
       budgets     fleet 0 of 3
       incidents   none
@@ -260,6 +263,7 @@ def test_obstacles_come_first() -> None:
                   must be text: write a check's name
       agents      2 of 4 reporting, 2 stale
       nodes       1 ok, 1 fatal, 2 unknown
+      GPUs        32 of 32 in service
       marked      nothing
       budgets     fleet 0 of 4
       incidents   1 dry run

@@ -32,6 +32,7 @@ def test_observe_mode_comes_first_with_the_budget() -> None:
       in service  3 faulty nodes: the check is not enforced
       agents      3 of 3 reporting
       nodes       0 ok, 3 fatal
+      GPUs        24 of 24 in service
       marked      nothing
       budgets     fleet 0 of 1
       incidents   3 dry run

@@ -11,12 +11,13 @@ from nodeguard.fleet_api.node import list_nodes
 from nodeguard.fleet_api.schema.capacity import CapacityView, ReasonCount, WorkState
 from nodeguard.fleet_api.schema.status import MarkCount
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.fleet_api.text.phrases import faulty_text
+from nodeguard.fleet_api.text.phrases import faulty_text, gpus_text
 from nodeguard.fleet_api.text.status import headline
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Mode, ModeRule, Policy
+from nodeguard.wire.report import Inventory, ReportedComponent
 from tests.cli.fleet_output import LEADER
 from tests.fleet.leaves import ENFORCED, wait
 from tests.fleet.leaves import fleet as leaves
@@ -62,6 +63,40 @@ def test_a_node_of_unknown_health_is_not_taken_for_a_working_one() -> None:
     fleet.after(600.0, quiet={"uid-0", "uid-5"})
     assert work(fleet)[:7] == ["marked", "marked", "marked", "working", "working", "unknown", "working"]
     assert view(fleet).nodes[WorkState.UNKNOWN] == 1
+
+
+def test_gpus_are_in_service_unless_they_or_their_nodes_are_kept_from_all_work() -> None:
+    fleet = Fleet(12)
+    fleet.publish(3)
+    fleet.report(2, finding("gpu-ecc", health=Health.SUSPECT))
+    for number in (0, 3):
+        fleet.report(number, finding())
+    fleet.after(5.0)
+    assert gpus_text(view(fleet)) == "96 of 96 in service"
+    fleet.carry_out()
+    # Node 0 is quarantined, and of node 3 one GPU. Node 2 takes work of its own.
+    assert work(fleet)[:4] == ["marked", "working", "marked", "working"]
+    assert gpus_text(view(fleet)) == "87 of 96 in service"
+    fleet.change(4, unschedulable=True)
+    fleet.change(5, ready=False)
+    assert gpus_text(view(fleet)) == "71 of 96 in service"
+
+
+@pytest.mark.parametrize("counted", [8, 7], ids=["counted", "not-counted"])
+def test_a_lost_gpu_is_counted_and_not_in_service(counted: int) -> None:
+    """A node that has lost a GPU may count it, as until its device plugin restarts, or not."""
+    fleet = Fleet(12, OBSERVED)
+    present = {f"gpu/0000:{0x3C + number:02x}:00": ReportedComponent(f"GPU-{number}") for number in range(7)}
+    fleet.change(0, gpus=counted)
+    fleet.report(0, finding(), inventory=Inventory(components=present))
+    fleet.after(5.0)
+    assert gpus_text(view(fleet)) == "95 of 96 in service"
+
+
+def test_nodes_without_gpus_have_none_in_service() -> None:
+    fleet = Fleet(0)
+    fleet.add(0, gpus=0)
+    assert gpus_text(view(fleet)) == ""
 
 
 def test_a_cordoned_node_takes_no_work_and_is_not_faulty() -> None:

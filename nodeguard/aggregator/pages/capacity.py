@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nodeguard.aggregator.pages.html import EMPTY, Html, element, join, link, nodes_path
 from nodeguard.fleet_api.schema.capacity import WorkState
 from nodeguard.fleet_api.schema.status import BudgetView, FleetStatus
-from nodeguard.fleet_api.text.phrases import WORK_STATES, budget_name, budget_use
+from nodeguard.fleet_api.text.phrases import WORK_STATES, budget_name, budget_use, gpus_text
 from nodeguard.fleet_api.text.status import is_advice
 
 # The width of a bar, and that of the narrowest visible part, in its own units.
@@ -21,8 +21,8 @@ _BUDGETS = 4
 
 
 def capacity_section(status: FleetStatus) -> Html:
-    """Return the nodes by whether they take work, as a bar and as links to them, and the budgets as bars;
-    empty for no nodes.
+    """Return the nodes by whether they take work, as a bar and as links to them, the GPUs that do, and the
+    budgets as bars; empty for no nodes.
     """
     counts = {state: status.capacity.nodes.get(state, 0) for state in WORK_STATES}
     total = sum(counts.values())
@@ -30,7 +30,9 @@ def capacity_section(status: FleetStatus) -> Html:
         return EMPTY
     labels = WORK_STATES | ({WorkState.MARKED: "advised by nodeguard"} if is_advice(status) else {})
     shown = [state for state in WORK_STATES if counts[state] or state not in _RARE]
-    items = (_item(state, counts[state], labels[state]) for state in shown)
+    items = [_item(state, counts[state], labels[state]) for state in shown]
+    if gpus := gpus_text(status.capacity):
+        items.append(element("li", f"GPUs: {gpus}"))
     parts = [(f"work {state}", counts[state] / total) for state in shown]
     budgets = [_budget(budget) for budget in status.budgets[:_BUDGETS]]
     if omitted_count := status.budgets_omitted + len(status.budgets[_BUDGETS:]):
@@ -39,7 +41,7 @@ def capacity_section(status: FleetStatus) -> Html:
     return element(
         "div",
         _bar(parts),
-        element("ul", *items, aria_label="Nodes"),
+        element("ul", *items, aria_label="Nodes and GPUs"),
         element("ul", element("li", "Budgets", class_="dim"), *budgets, class_="budgets"),
         class_="capacity",
     )

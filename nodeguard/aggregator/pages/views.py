@@ -44,6 +44,7 @@ from nodeguard.fleet_api.text.node import node_view
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.text.status import (
     BUDGETS,
+    GPUS,
     TOPOLOGIES,
     WITHHELD,
     agents_text,
@@ -63,9 +64,9 @@ _INCIDENTS_OF_CHECK = 20
 _NODES = 500
 
 
-# Facts of `nodeguard status` that are elsewhere: as bars, and on the page of domains. The incidents have the
-# reasons of withheld marks, below the line of the nodes that are faulty in service.
-_ELSEWHERE = frozenset({BUDGETS, TOPOLOGIES})
+# Facts of `nodeguard status` that are elsewhere: beside the bars, and on the page of domains. The incidents
+# have the reasons of withheld marks, below the line of the nodes that are faulty in service.
+_ELSEWHERE = frozenset({BUDGETS, GPUS, TOPOLOGIES})
 
 
 class Fleet(NamedTuple):

@@ -1,4 +1,4 @@
-"""Schema of the capacity of the fleet: nodes by whether they take new work, and why marks have no effect."""
+"""Schema of the capacity of the fleet: nodes and GPUs that take new work, and why marks have no effect."""
 
 from __future__ import annotations
 
@@ -51,6 +51,11 @@ class CapacityView(Struct, frozen=True):
     """Why the marks of faulty nodes are not in effect, one reason for each node, the most frequent first."""
     other_reasons: ReasonCount = ReasonCount("", 0)
     """Sum of the reasons that `reasons` omits."""
+    gpus: int = 0
+    """Number of GPUs of all nodes, lost ones too."""
+    gpus_in_service: int = 0
+    """Number of GPUs that take new work, at least that of single nodes: they are not lost, neither they nor
+    their node are quarantined, and the node is ready and not cordoned."""
 
     @property
     def faulty(self) -> int:

@@ -158,6 +158,11 @@ def count_noun(count: float, singular: str, plural: str = "") -> str:
     return f"{number_text(count)} {noun}"
 
 
+def gpus_text(capacity: CapacityView) -> str:
+    """Return how many GPUs are in service: `2512 of 2560 in service`; empty for no GPUs."""
+    return f"{capacity.gpus_in_service} of {capacity.gpus} in service" if capacity.gpus else ""
+
+
 def budget_name(budget: BudgetView) -> str:
     """Return the name of a budget: `fleet`, `default pool`, `rack/r0`, `check gpu-lost`."""
     kind, _, name = budget.name.partition("/")

@@ -23,6 +23,7 @@ from nodeguard.fleet_api.text.phrases import (
     faulty_text,
     first_names,
     format_age,
+    gpus_text,
     injected_field,
     refused_field,
     repeat_offenders_text,
@@ -41,7 +42,7 @@ _DAY = 86_400.0
 _CALM_DAY = "no fault in the past 24 h"
 
 # Names of fields that a page shows in another way.
-BUDGETS, TOPOLOGIES, WITHHELD = "budgets", "topologies", "withheld"
+BUDGETS, GPUS, TOPOLOGIES, WITHHELD = "budgets", "GPUs", "topologies", "withheld"
 
 # Facts that need no reaction, or that another line has.
 _CALM_FACTS = frozenset({"agents", "nodes", "writing", TOPOLOGIES, BUDGETS, "leader"})
@@ -195,6 +196,8 @@ def _facts(status: FleetStatus) -> Iterator[Field]:
     """Yield the facts: agents, nodes, marks, topologies, budgets, incidents, policy and leader."""
     yield Field("agents", agents_text(status.agents))
     yield Field("nodes", _nodes(status.nodes))
+    if gpus := gpus_text(status.capacity):
+        yield Field(GPUS, gpus)
     marked = [
         _marked(mark, counts) for mark, counts in status.marked.items() if counts.nodes or counts.devices
     ]

@@ -124,6 +124,7 @@ def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
       in service  1 faulty node: the grace period has not ended
       agents      161 of 161 reporting
       nodes       155 ok, 6 fatal; 1 under maintenance
+      GPUs        1288 of 1288 in service
       marked      domain-degraded 8 nodes
       pending     1 mark of 1 node in the grace period: 55 s left
       topologies  fabric 24 domains by labels pod, rack, 1 node lacks pod (node-200), 1 node lacks rack
@@ -214,6 +215,7 @@ def test_a_suppressed_check() -> None:
                   within 10 min may be chance; no other source confirms it: a false alarm
       agents      120 of 120 reporting
       nodes       114 ok, 6 fatal
+      GPUs        960 of 960 in service
       marked      nothing
       withheld    6 marks of 6 nodes: the check is suppressed
       topologies  fabric 18 domains by labels pod, rack
