@@ -167,7 +167,8 @@ def test_a_new_verdict_is_written_and_printed(
     assert agreed("gpu-gone") == reviewed
     printed = capsys.readouterr().out
     assert printed.startswith("gpu-gone: new, exit code 2\n  fatal    gpu-count on node")
-    assert write_verdicts(monkeypatch, tmp_path, "gpu-gone") == 0
+    # The name of its module is the same scenario.
+    assert write_verdicts(monkeypatch, tmp_path, "gpu_gone") == 0
     assert not capsys.readouterr().out
 
 
