@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
 
 import msgspec
@@ -23,11 +23,12 @@ from nodeguard.fleet.state.history_events import (
     ReportReceived,
     recorded_node,
 )
+from nodeguard.fleet.state.latest_report import reported_state
 from nodeguard.fleet.state.liveness import MAX_START_WAIT
 from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.model.action import NodeAction
 from nodeguard.model.device import Device, device_mark_name
-from nodeguard.model.incident import OperatorDecision
+from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.mark import MarkRecord, NodeMarks
@@ -105,13 +106,16 @@ class History:
         """Record changes of Nodes, of stale agents and of decisions; called every second."""
         self.writer.check_progress()
         self._record_changes(now)
-        if self.writer.is_renewed:
+        is_renewed, has_lost = self.writer.is_renewed, self.writer.take_lost()
+        if is_renewed or has_lost:
             self.writer.is_renewed = False
             self._forget_recorded()
+            self._record_reports(now.wall, frozenset() if is_renewed else self._planner.stale_agents.stale)
+            self._record_incidents(now.wall, self._planner.all_incidents())
             self._record_changes(now)
 
     def _forget_recorded(self) -> None:
-        """Forget what was recorded, so that a new file receives the present state, as after a start.
+        """Forget what was recorded, so that a file without it receives the present state, as after a start.
 
         Planned releases stay: they are not observed yet.
         """
@@ -123,6 +127,17 @@ class History:
         self._decided.clear()
         self._finished.clear()
         self._decisions_read_at = float("-inf")
+
+    def _record_reports(self, at: float, excluded: Collection[str]) -> None:
+        """Record the latest report of each node. excluded: stale agents, which a report would contradict."""
+        nodes = self._planner.state.nodes
+        for uid, latest in self._planner.reports.items():
+            if uid in nodes and uid not in excluded:
+                self.writer.put(ReportReceived(at, uid, reported_state(latest, nodes[uid].name, at)))
+
+    def _record_incidents(self, at: float, incidents: Iterable[Incident]) -> None:
+        for incident in incidents:
+            self._add_note(at, NoteKind.INCIDENT, incident.name, incident.node, incident)
 
     def _record_changes(self, now: Instant) -> None:
         self._record_nodes(now.wall)
@@ -139,8 +154,7 @@ class History:
 
         acts: whether this aggregator applies the plan.
         """
-        for incident in (*plan.incidents, *plan.transient_incidents):
-            self._add_note(now.wall, NoteKind.INCIDENT, incident.name, incident.node, incident)
+        self._record_incidents(now.wall, (*plan.incidents, *plan.transient_incidents))
         if not acts:
             self._releasing.clear()
             return

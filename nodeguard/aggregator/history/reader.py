@@ -184,8 +184,8 @@ def _steps(
     try:
         yield from heapq.merge(
             in_time_order(reader.nodes(), now, future),
-            in_time_order(reader.liveness(), now, future),
             in_time_order(reader.reports(), now, future),
+            in_time_order(reader.liveness(), now, future),
             key=_at,
         )
     except (sqlite3.Error, *DAMAGED_ROW) as error:

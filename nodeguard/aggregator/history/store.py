@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -33,7 +33,7 @@ _NAMES = 200_000
 
 _DAY = 86_400.0
 
-# Seconds without a write after which a gap is recorded: three times the recorder's interval.
+# Seconds without a transition after which a gap is recorded: three times the recorder's interval.
 MAX_SILENCE = 180.0
 
 # A history that is too large loses its oldest tenth, then more, until it fits.
@@ -78,15 +78,16 @@ class HistoryStore:
         """Close the file."""
         self._connection.close()
 
-    def add(self, steps: Iterable[HistoryEvent], alive: float) -> None:
+    def add(self, steps: Sequence[HistoryEvent], alive: float) -> None:
         """Add the new transitions, all or none. After an error this store must not be used again.
 
-        alive: now, in seconds since the epoch.
+        steps: they may have waited for the disk. alive: now, in seconds since the epoch.
         """
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
-        if self._alive and alive - self._alive > MAX_SILENCE:
-            self._add_note(alive, NoteKind.GAP.value, "", "", repr(self._alive))
+        first_at = steps[0].at if steps else alive
+        if self._alive and first_at - self._alive > MAX_SILENCE:
+            self._add_note(first_at, NoteKind.GAP.value, "", "", repr(self._alive))
         for step in steps:
             self._add(step)
         run("UPDATE clock SET alive = ?", (alive,))

@@ -7,21 +7,19 @@ import os
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import islice
 
 from msgspec import Struct
 
 from nodeguard.aggregator.history.file import DamagedFileError, ForeignFileError, HistoryFileError
+from nodeguard.aggregator.history.queue import MAX_BYTES, TransitionQueue
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.fleet.state.history_events import HistoryEvent
 
 logger = logging.getLogger(__name__)
 
-# Transitions that wait at most: then the oldest are lost; and transitions in one write.
-_MAX_TRANSITIONS = 4000
+# Transitions in one write.
 _BATCH = 500
 
 # Seconds to collect transitions for a write; until the next attempt after an error; between two removals of
@@ -48,9 +46,9 @@ class HistoryLimits(Struct, frozen=True):
 class HistoryWriter:
     """Accepts transitions from any thread, without waiting. Its thread starts with the first one.
 
-    added: transitions written since the start. lost: transitions that were never written. size: of the file
-    in bytes. error: why the last write failed, with the remedy; empty if it succeeded. is_renewed: whether a
-    file without the transitions that were written before is in use since the recorder last reset this.
+    added: transitions written since the start. size: of the file in bytes. error: why the last write failed,
+    with the remedy; empty if it succeeded. is_renewed: whether a file without the transitions that were
+    written before is in use since the recorder last reset this.
     """
 
     def __init__(
@@ -62,13 +60,12 @@ class HistoryWriter:
         gather: float = _GATHER,
     ) -> None:
         self.path = path
-        self.added = self.lost = self.size = 0
+        self.added = self.size = 0
         self.error = ""
         self.is_renewed = False
         self._bounds = bounds
         self._wall, self._again, self._gather = wall, again, gather
-        self._steps: deque[HistoryEvent] = deque()
-
+        self._queue = TransitionQueue()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = self._refused = False
@@ -80,20 +77,29 @@ class HistoryWriter:
         self._trimmed = float("-inf")
         self._fits = True
 
+    @property
+    def lost(self) -> int:
+        """Return how many transitions were never written."""
+        return self._queue.lost
+
     def put(self, step: HistoryEvent) -> None:
         """Write a transition."""
         with self._changed:
             if self._refused or self._closed:
-                self.lost += 1
+                self._queue.lost += 1
                 return
-            if len(self._steps) >= _MAX_TRANSITIONS:
-                self._steps.popleft()
-                self.lost += 1
-            self._steps.append(step)
+            self._queue.put(step)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="history", daemon=True)
                 self._thread.start()
             self._changed.notify()
+
+    def take_lost(self) -> bool:
+        """Return whether transitions were lost since this last returned it; not while others wait."""
+        with self._changed:
+            has_lost = self._queue.has_dropped and not self._queue
+            self._queue.has_dropped &= not has_lost
+            return has_lost
 
     def check_progress(self) -> None:
         """Set and log an error if a write hangs."""
@@ -112,35 +118,24 @@ class HistoryWriter:
             self._thread.join(within)
 
     def _run(self) -> None:
-        while not self._refused and (steps := self._next()):
+        while steps := self._next():
             if self._write(steps):
                 continue
-            self._put_back(steps)
-            if self._closed:
-                self.lost += len(self._steps)
-                break
             with self._changed:
+                self._queue.put_back(steps)
+                if self._refused or self._closed:
+                    self._queue.clear()
+                    break
                 self._changed.wait_for(lambda: self._closed, self._again)
         if self._store is not None:
             self._store.close()
 
-    def _put_back(self, steps: list[HistoryEvent]) -> None:
-        """Return unwritten transitions to the front of the queue; if space is short, only the latest ones."""
-        with self._changed:
-            room = 0 if self._refused else _MAX_TRANSITIONS - len(self._steps)
-            remaining = steps[max(0, len(steps) - room) :] if room > 0 else []
-            self.lost += len(steps) - len(remaining)
-            self._steps.extendleft(reversed(remaining))
-
     def _next(self) -> list[HistoryEvent]:
         """Return the next transitions; none at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._steps or self._closed)
-            self._changed.wait_for(lambda: len(self._steps) >= _BATCH or self._closed, self._gather)
-            steps = list(islice(self._steps, _BATCH))
-            for _ in steps:
-                self._steps.popleft()
-            return steps
+            self._changed.wait_for(lambda: self._queue or self._closed)
+            self._changed.wait_for(lambda: len(self._queue) >= _BATCH or self._closed, self._gather)
+            return self._queue.take(_BATCH)
 
     def _write(self, steps: list[HistoryEvent]) -> bool:
         """Write transitions. Returns whether that succeeded."""
@@ -156,7 +151,7 @@ class HistoryWriter:
             self._fail(error)
             return False
         except Exception as error:  # noqa: BLE001 - data of one node must not end the history
-            self.lost += len(steps)
+            self._queue.lost += len(steps)
             self._fail(error)
             return True
         finally:
@@ -225,15 +220,13 @@ class HistoryWriter:
         self._close_store()
         if isinstance(error, ForeignFileError):
             self._refused = True
-            self.lost += len(self._steps)
-            self._steps.clear()
             self._set_error(f"{error}; until then no history is written")
         elif _is_damaged(error):
             self._damaged = str(error)
             self._set_error(f"the file is damaged ({error}): it will be renamed")
         elif isinstance(error, (HistoryFileError, OSError, sqlite3.Error)):
             self._set_error(
-                f"{_reason(error)}; until then the latest {_MAX_TRANSITIONS} transitions wait in memory"
+                f"{_reason(error)}; until then the latest {MAX_BYTES >> 20} MiB of transitions wait in memory"
             )
         else:
             self._set_error(f"internal error, please report it: {type(error).__name__}: {error}")

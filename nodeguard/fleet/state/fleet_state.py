@@ -167,8 +167,9 @@ class FleetState:
         """Record the report of a node; its node belongs to the fleet from then on, even without GPUs."""
         self.follow_clock(now)
         self.add_agent(uid)
+        previous = self.reports.get(uid)
         self._forget_report(uid)
-        latest = latest_report(report, now, self._shared)
+        latest = latest_report(report, now, self._shared, previous)
         self.checks.add(group.checks for group in latest.proven)
         latest = self.reports[uid] = self._decide_injections(latest)
         self.liveness.record_report(uid, now.mono)

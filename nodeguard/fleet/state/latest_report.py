@@ -16,6 +16,7 @@ from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause
 from nodeguard.wire.report import (
+    VERSION,
     Inventory,
     Report,
     ReportedComponent,
@@ -97,11 +98,14 @@ class TupleInterner:
         return self._interned.setdefault(words, words)
 
 
-def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> LatestReport:
+def latest_report(
+    report: Report, instant: Instant, shared: TupleInterner, previous: LatestReport | None = None
+) -> LatestReport:
     """Return the state of a report that was received at an instant. Its injected faults are refused until
-    `apply_policy` accepts them.
+    `apply_policy` accepts them. previous: of the node; an equal inventory is stored once.
     """
     findings = report.findings[:_FINDINGS]
+    is_same = previous is not None and previous.inventory == report.inventory
     return LatestReport(
         boot_id=report.boot_id,
         digest=report.digest,
@@ -114,7 +118,7 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
             ReportedPassing(shared(group.checks), shared(group.targets)) for group in report.passing
         ),
         unread=report.unreadable,
-        inventory=_intern_inventory(report.inventory),
+        inventory=previous.inventory if previous and is_same else _intern_inventory(report.inventory),
         agent=intern(report.agent),
         catalogue=intern(report.catalogue),
         leaving=report.leaving,
@@ -123,6 +127,32 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
         injections=injected_faults(report.injections, instant.wall - report.age),
         versions=shared(version_domains(report)),
         omitted=report.omitted + len(report.findings) - len(findings),
+    )
+
+
+def reported_state(latest: LatestReport, node: str, at: float) -> Report:
+    """Return a report with the state of the latest report of a node, with ages at a later time.
+
+    at: seconds since the epoch. Injected faults and omitted findings are left out.
+    """
+    return Report(
+        version=VERSION,
+        node=node,
+        boot_id=latest.boot_id,
+        sequence=latest.sequence,
+        health=latest.health,
+        data_status=latest.data_status,
+        digest=latest.digest,
+        agent=latest.agent,
+        catalogue=latest.catalogue,
+        findings=tuple(
+            replace(finding, age=max(0.0, at - began))
+            for finding, began in zip(latest.findings, latest.began, strict=True)
+        ),
+        passing=latest.proven,
+        unreadable=latest.unread,
+        inventory=latest.inventory,
+        leaving=latest.leaving,
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from nodeguard.aggregator.fleet_inputs import FleetInputs
+from nodeguard.aggregator.history import queue as queue_module
 from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.history.reader import read_history
 from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
@@ -36,7 +37,7 @@ class Scene:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fleet = Fleet(3)
-        self.writer = HistoryWriter(str(path), HistoryLimits(30.0, 64.0), lambda: self.fleet.wall, gather=0.0)
+        self.writer = HistoryWriter(str(path), HistoryLimits(30.0, 64.0), lambda: self.fleet.wall, 0.01, 0.0)
         self.decisions: dict[str, OperatorDecision] = {}
         planner = self.fleet.planner
         self.actions: list[NodeAction] = []
@@ -208,5 +209,53 @@ def test_a_new_file_receives_the_present_state_after_the_old_one_was_removed(sce
     assert not scene.writer.is_renewed
 
 
+def test_a_new_file_receives_the_reports_of_nodes_that_do_not_change(scene: Scene) -> None:
+    scene.tick()
+    scene.fleet.report(2, finding("gpu-hot", age=60.0))
+    del scene.fleet.reports["uid-0"]
+    for _ in range(7):
+        scene.tick()
+    until(lambda: is_idle(scene) and scene.writer.added)
+    for file in scene.path.parent.glob("history.sqlite*"):
+        file.unlink()
+    scene.writer.put(HistoryNote(scene.fleet.wall, NoteKind.RESUME, "", "", "resumed"))
+    until(lambda: is_idle(scene) and scene.writer.is_renewed)
+    scene.tick(1.0)
+    scene.writer.close()
+    steps = list(read_history(str(scene.path)).steps)
+    reports = {step.report.node: step for step in steps if isinstance(step, ReportReceived)}
+    assert set(reports) == {"node-0", "node-1", "node-2"}
+    [hot] = reports["node-2"].report.findings
+    assert reports["node-2"].at - hot.age == pytest.approx(scene.fleet.started + 10.0 - 60.0)
+    assert liveness_changes(scene) == [("node-0", True)]
+    assert isinstance(steps[-1], AgentLivenessChanged)
+
+
+def test_the_present_state_is_recorded_after_transitions_were_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_module, "MAX_BYTES", 20_000)
+    scene = Scene(tmp_path / "no" / "such" / "history.sqlite")
+    scene.tick()
+    for sequence in range(20):
+        scene.handler(CALLER, report(1, sequence, *[finding()] * (sequence % 2)))
+    lost_at = scene.fleet.wall
+    until(lambda: scene.writer.error)
+    scene.path.parent.parent.mkdir()
+    scene.tick(60.0)
+    until(lambda: is_idle(scene) and not scene.writer.error)
+    monkeypatch.setattr(queue_module, "MAX_BYTES", 1 << 20)
+    scene.tick(1.0)
+    scene.writer.close()
+    steps = list(read_history(str(scene.path)).steps)
+    assert {step.node.name for step in steps if isinstance(step, NodeObserved)} == {
+        "node-0",
+        "node-1",
+        "node-2",
+    }
+    assert [float(text) for text in scene.notes("gap")] == [lost_at]
+    assert scene.writer.lost > 0
+
+
 def is_idle(scene: Scene) -> bool:
-    return not scene.writer._steps and scene.writer._busy is None
+    return not scene.writer._queue and scene.writer._busy is None

@@ -111,6 +111,18 @@ def test_trimming_keeps_the_current_values_at_the_horizon(path: Path) -> None:
     store.close()
 
 
+def test_a_time_without_transitions_is_a_gap_and_one_in_which_the_disk_was_blocked_is_none(
+    path: Path,
+) -> None:
+    store = HistoryStore(str(path))
+    store.add([received(0.0)], START)
+    store.add([received(60.0, 2), received(580.0, 3)], START + 600.0)
+    store.add([received(1200.0, 4)], START + 1200.0)
+    store.close()
+    gaps = rows(path, "SELECT text, at FROM note WHERE kind = 'gap'")
+    assert gaps == [(repr(START + 600.0), START + 1200.0)]
+
+
 def test_trimming_removes_the_oldest_transitions_until_the_file_fits(path: Path) -> None:
     store = HistoryStore(str(path))
     for number in range(2000):

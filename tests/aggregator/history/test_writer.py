@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from nodeguard.aggregator.history import queue as queue_module
 from nodeguard.aggregator.history import writer as writer_module
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
@@ -48,7 +49,7 @@ def test_transitions_are_written_in_order_and_the_last_at_the_close(
 ) -> None:
     writer = make()
     for number in range(700):
-        writer.put(received(number, number, number))
+        writer.put(received(number / 10.0, number, number))
     writer.close(PATIENCE)
     assert sequences(path) == list(range(700))
     assert (writer.added, writer.lost, writer.error, log.text()) == (700, 0, "", [])
@@ -64,7 +65,7 @@ def test_transitions_wait_until_they_can_be_written(make: Make, tmp_path: Path, 
     until(lambda: writer.error)
     assert writer.error == (
         "No such file or directory: make room there, make it writable, or name another --history; "
-        "until then the latest 4000 transitions wait in memory"
+        "until then the latest 16 MiB of transitions wait in memory"
     )
     writer.put(unhealthy(1.0))
     path.parent.parent.mkdir()
@@ -96,7 +97,7 @@ def test_a_full_disk_loses_no_transition_that_fits_into_memory(make: Make, path:
 def test_the_latest_transitions_stay_in_memory(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogLines
 ) -> None:
-    monkeypatch.setattr(writer_module, "_MAX_TRANSITIONS", 10)
+    monkeypatch.setattr(queue_module, "MAX_BYTES", 10_000)
     path = tmp_path / "no" / "such" / "history.sqlite"
     writer = make(path)
     for number in range(50):
@@ -128,7 +129,7 @@ def test_a_damaged_file_is_renamed_and_a_new_one_created(make: Make, path: Path,
 
 def test_a_file_with_damaged_pages_is_renamed(make: Make, path: Path, log: LogLines) -> None:
     store = HistoryStore(str(path))
-    store.add((received(number, number) for number in range(200)), START)
+    store.add([received(number, number) for number in range(200)], START)
     store.close()
     data = bytearray(path.read_bytes())
     data[8192:20_000] = bytes(20_000 - 8192)
@@ -201,7 +202,7 @@ def test_a_disk_that_hangs_is_logged_and_blocks_no_caller(
 
 def test_an_internal_error_does_not_end_the_history(make: Make, path: Path, log: LogLines) -> None:
     writer = make()
-    writer.put(HistoryNote(START, NoteKind.PAUSE, "", "", cast("str", object())))
+    writer.put(HistoryNote(START, NoteKind.PAUSE, "", "", cast("str", ())))
     until(lambda: writer.lost == 1)
     writer.put(received(0.0))
     until(lambda: sequences(path) == [1])

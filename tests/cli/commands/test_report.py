@@ -137,7 +137,7 @@ def test_a_history_of_more_days_than_are_kept_begins_with_its_first_complete_rec
 
 def test_rehearsals_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = HistoryStore(str(tmp_path / "history.sqlite"))
-    store.add(fault_events(0, injected=True), time.time())
+    store.add([*fault_events(0, injected=True)], time.time())
     store.close()
     report = read_json(capsys, str(tmp_path))
     assert (report["injected_faults"], report["total"]["faults"], report["groups"]) == (3, 0, [])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.state.latest_report import LatestReport, TupleInterner, latest_report
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
@@ -30,6 +32,16 @@ def received(node: str) -> tuple[Report, LatestReport]:
 def test_the_inventory_of_a_report_stays_equal() -> None:
     report, latest = received("node-1")
     assert latest.inventory == report.inventory
+
+
+def test_an_equal_inventory_of_the_next_report_is_stored_once() -> None:
+    report, first = received("node-1")
+    second = latest_report(report, Instant(1e9, 2.0, ""), TupleInterner(), first)
+    assert second.inventory is first.inventory
+    changed = replace(report, inventory=replace(report.inventory, driver="570.1"))
+    assert (
+        latest_report(changed, Instant(1e9, 3.0, ""), TupleInterner(), first).inventory == changed.inventory
+    )
 
 
 def test_nodes_of_one_model_share_the_text_of_their_inventories() -> None:
