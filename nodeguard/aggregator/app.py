@@ -123,7 +123,7 @@ class AggregatorApp:
         state = service_state(service, decisions, policy, webhooks)
         await serve_operators(options, service, state, catalogue, stack)
         work = [*access.work, service.run(), actions.run(wake_actions)]
-        work.append(serve_agents(options, ingest, certificate, service))
+        work.append(serve_agents(options.listen, ingest, certificate, service))
         if certificate is not None:
             work.append(certificate.run())
         if webhooks is not None:

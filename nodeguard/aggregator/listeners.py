@@ -162,21 +162,25 @@ def page_address(page: tuple[str, int] | str | None) -> str:
 
 
 async def serve_agents(
-    options: AggregatorOptions,
+    listen: tuple[str, int],
     ingest: IngestServer,
     certificate: CertificateRefresher | None,
     service: AggregatorService,
 ) -> None:
-    """Listen for agents as soon as a serving certificate is available. service: has the problem."""
+    """Listen for agents as soon as a serving certificate is available. service: has the problem before."""
+
+    def certificate_unavailable(reason: str) -> None:
+        service.listen_problem = f"cannot listen for agents without a serving certificate: {reason}"
+
     if certificate is not None:
-        await certificate.wait_available()
-    host, port = options.listen
+        certificate_unavailable("it is not read yet")
+        await certificate.wait_available(certificate_unavailable)
     while True:
         try:
-            await ingest.listen(host, port)
+            await ingest.listen(*listen)
             break
         except OSError as error:
-            address, reason = address_text(options.listen), _reason(error)
+            address, reason = address_text(listen), _reason(error)
             remedy = "stop the process that uses this address, or name another --listen"
             logger.error(  # noqa: TRY400 - the reason is a field
                 "cannot listen for agents", extra={"address": address, "error": reason, "remedy": remedy}
@@ -184,7 +188,7 @@ async def serve_agents(
             service.listen_problem = f"cannot listen for agents at {address}: {reason}: {remedy}"
             await asyncio.sleep(_LISTEN_RETRY)
     service.listen_problem = ""
-    logger.info("listens for agents", extra={"address": address_text(options.listen)})
+    logger.info("listens for agents", extra={"address": address_text(listen)})
     await asyncio.Event().wait()
 
 

@@ -100,7 +100,8 @@ class CertificateRefresher:
     def __init__(self, provider: CertificateProvider, wall: Callable[[], float]) -> None:
         self._provider = provider
         self._wall = wall
-        self._is_failing = False
+        # Why the latest refresh failed; empty if it succeeded.
+        self._problem = ""
         self._certificate: ServingCertificate | None = None
         self._context: ssl.SSLContext | None = None
 
@@ -123,7 +124,7 @@ class CertificateRefresher:
                 self._context = tls_context(certificate)
                 self._certificate = certificate
         except (CertificateUnavailableError, ServingCertificateError) as error:
-            self._is_failing = True
+            self._problem = str(error)
             if self._certificate is None:
                 logger.error(  # noqa: TRY400 - the message has the reason
                     "no serving certificate, agents cannot connect", extra={"error": str(error)}
@@ -134,15 +135,16 @@ class CertificateRefresher:
                     extra={"error": str(error)},
                 )
             return False
-        if self._is_failing:
-            self._is_failing = False
+        if self._problem:
+            self._problem = ""
             logger.info("the serving certificate is up to date again")
         return True
 
-    async def wait_available(self) -> None:
-        """Refresh until there is a certificate."""
+    async def wait_available(self, on_failed: Callable[[str], object] = lambda _: None) -> None:
+        """Refresh until there is a certificate. on_failed: receives the reason of each failure."""
         while self._context is None:
             if not await self.refresh():
+                on_failed(self._problem)
                 await asyncio.sleep(_RETRY)
 
     async def run(self) -> None:
