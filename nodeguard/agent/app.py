@@ -9,8 +9,8 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from functools import partial
 
 from nodeguard import __version__
@@ -35,7 +35,7 @@ from nodeguard.agent.watched_node import WatchedNode, watch_descriptors, watch_l
 from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.local.logs import start_logging
-from nodeguard.local.unix_socket import acquire_state_lock
+from nodeguard.local.unix_socket import acquire_state_lock, listen_again_when_removed
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.failure import UserError
 from nodeguard.model.finding import DataStatus, Verdict
@@ -135,16 +135,13 @@ async def _run(
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.request)
     if hangup.is_set():
         reload.request()
-    control_server = await _serve_control(options, service, injector) if options.socket else None
-    _log_start(options, catalogue, node)
-    # The objects of the start live until the end: searching them for garbage again and again finds nothing.
-    gc.collect()
-    gc.freeze()
-    try:
+    async with _serve_control(options, service, injector):
+        _log_start(options, catalogue, node)
+        # The objects of the start live until the end: searching them for garbage again and again finds
+        # nothing.
+        gc.collect()
+        gc.freeze()
         verdict = await _serve(service, options)
-    finally:
-        if control_server is not None:
-            control_server.close()
     if verdict is not None:
         health = verdict.known_health or DataStatus.UNKNOWN
         logger.info("agent stopped", extra={"health": health.value, "findings": len(verdict.findings)})
@@ -180,11 +177,15 @@ async def _serve(service: Service, options: AgentOptions) -> Verdict | None:
         raise UserError(f"cannot listen on {host}:{port}: {reason}: name another --listen") from None
 
 
-async def _serve_control(
-    options: AgentOptions, service: Service, injector: Injector
-) -> asyncio.Server | None:
-    try:
-        return await control.serve_control(
+@asynccontextmanager
+async def _serve_control(options: AgentOptions, service: Service, injector: Injector) -> AsyncIterator[None]:
+    """Serve the control socket, if it has a path, until the context ends. The agent also runs without it."""
+    server: asyncio.Server | None = None
+
+    async def listen() -> None:
+        nonlocal server
+        removed = server
+        server = await control.serve_control(
             options.socket,
             service.carry_out,
             injector.carry_out,
@@ -192,11 +193,25 @@ async def _serve_control(
             options.socket_group,
             service.values,
         )
-    except OSError as error:
-        remedy = "nodeguard gpus, clear, inject and status cannot reach this agent; name a --socket"
-        fields = {"socket": options.socket, "error": f"{error.strerror or error}: {remedy}"}
-        logger.warning("cannot listen on the socket", extra=fields)
-        return None
+        if removed is not None:
+            removed.close()
+
+    watch: asyncio.Task[None] | None = None
+    if options.socket:
+        try:
+            await listen()
+            watch = asyncio.create_task(listen_again_when_removed(options.socket, listen))
+        except OSError as error:
+            remedy = "nodeguard gpus, clear, inject and status cannot reach this agent; name a --socket"
+            fields = {"socket": options.socket, "error": f"{error.strerror or error}: {remedy}"}
+            logger.warning("cannot listen on the socket", extra=fields)
+    try:
+        yield
+    finally:
+        if watch is not None:
+            watch.cancel()
+        if server is not None:
+            server.close()
 
 
 def endpoint_pool(config: str, aggregator: ReportingOptions, queue: DeliveryQueue) -> EndpointPool:

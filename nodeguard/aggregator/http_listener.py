@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
-from nodeguard.local.unix_socket import bind_socket
+from nodeguard.local.unix_socket import bind_socket, listen_again_when_removed
 
 # Connections at a time. Any client may connect, and must not use up the open files that agents need.
 MAX_CONNECTIONS = 64
@@ -60,22 +60,41 @@ async def listening(runner: web.BaseRunner, address: tuple[str, int] | str) -> A
     of a Unix socket. Raises OSError if it cannot listen, or if the path is used by another aggregator or is
     not a socket.
     """
-    listener: socket.socket | None = None
     await runner.setup()
     try:
         if isinstance(address, str):
-            listener = bind_socket(address, "aggregator")
-            created = os.lstat(address)
-            await web.SockSite(runner, listener).start()
+            async with _listening_at_path(runner, address):
+                yield
         else:
             host, port = address
             await web.TCPSite(runner, host or None, port).start()
-        yield
+            yield
     finally:
         await runner.cleanup()
-        if isinstance(address, str) and listener is not None:
-            listener.close()
-            with suppress(OSError):
-                # Another aggregator may have replaced the socket.
-                if os.path.samestat(created, os.lstat(address)):
-                    os.unlink(address)
+
+
+@asynccontextmanager
+async def _listening_at_path(runner: web.BaseRunner, path: str) -> AsyncIterator[None]:
+    """Listen at the path of a Unix socket until the context ends, also after the socket was removed."""
+    site: web.SockSite | None = None
+    created: os.stat_result | None = None
+
+    async def listen() -> None:
+        nonlocal site, created
+        listener = bind_socket(path, "aggregator")
+        created = os.lstat(path)
+        if site is not None:
+            await site.stop()
+        site = web.SockSite(runner, listener)
+        await site.start()
+
+    await listen()
+    watch = asyncio.create_task(listen_again_when_removed(path, listen))
+    try:
+        yield
+    finally:
+        watch.cancel()
+        with suppress(OSError):
+            # Another aggregator may have replaced the socket.
+            if created is not None and os.path.samestat(created, os.lstat(path)):
+                os.unlink(path)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import grp
 import hashlib
+import logging
 import os
 import socket
 import stat
 import struct
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+
+logger = logging.getLogger(__name__)
 
 # Bytes of a socket's path: see unix(7).
 _LONGEST = 107
+
+# Seconds between two checks that a socket still has its path.
+_CHECK_SECONDS = 5.0
 
 _CREDENTIALS = struct.Struct("3i")  # process, user, group: see socket(7), SO_PEERCRED
 
@@ -45,6 +53,29 @@ def bind_socket(path: str, who: str, group: str = "") -> socket.socket:
         bound.close()
         raise
     return bound
+
+
+async def listen_again_when_removed(path: str, listen: Callable[[], Awaitable[object]]) -> None:
+    """Listen at a path again whenever its socket was removed, until the task is cancelled: no client can
+    connect to a socket without a path. listen: binds a new socket; may raise OSError.
+    """
+    is_failing = False
+    while True:
+        await asyncio.sleep(_CHECK_SECONDS)
+        if os.path.lexists(path):
+            continue
+        try:
+            await listen()
+        except OSError as error:
+            if not is_failing:
+                reason = f"{error.strerror or error}: restart this service, or create the directory"
+                logger.warning(
+                    "cannot create a removed socket again", extra={"socket": path, "error": reason}
+                )
+            is_failing = True
+            continue
+        is_failing = False
+        logger.warning("the socket was removed: a new one is created", extra={"socket": path})
 
 
 def is_authorized_peer(peer: socket.socket) -> bool:

@@ -16,6 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from nodeguard.agent.control import get_status
 from nodeguard.delivery.attempt import signed_headers
 from tests.controlplane.certificates import Authority
 from tests.e2e.processes import copy_bundle, get_page, query_socket, running, running_agent, until
@@ -237,6 +238,21 @@ def test_an_aggregator_that_no_agent_can_reach_is_not_ready(site: Site) -> None:
             other.close()
             until(lambda: "listens for agents" in site.log.read_text(), site.log)
             assert get_page(site.metrics, "/readyz").startswith("ready")
+
+
+def test_removed_sockets_of_a_running_aggregator_and_agent_are_created_again(site: Site) -> None:
+    agent = site.directory / "gpu-1" / "socket"
+    with site.aggregator("--insecure"), site.node("gpu-1", insecure_settings(site)):
+        site.wait_for_reports(1)
+        for path in (site.socket, agent):
+            path.unlink()
+        until(lambda: site.socket.exists() and agent.exists(), site.log)
+        assert site.query("status")["agents"]["reported"] == 1
+        assert get_status(str(agent), PATIENCE).node == "gpu-1"
+        for path, log in ((site.socket, site.log), (agent, agent.with_name("agent.log"))):
+            assert path.stat().st_mode & 0o777 == 0o600
+            assert "the socket was removed: a new one is created" in log.read_text()
+    assert not site.socket.exists()
 
 
 def test_a_node_cannot_report_for_another_node(site: Site) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 import stat
 import subprocess
@@ -8,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.local.unix_socket import acquire_state_lock, bind_socket, is_authorized_peer
+from nodeguard.local import unix_socket
+from nodeguard.local.unix_socket import (
+    acquire_state_lock,
+    bind_socket,
+    is_authorized_peer,
+    listen_again_when_removed,
+)
+from tests.logs import LogLines
+from tests.waiting import until_async
 
 
 def test_the_socket_has_mode_0600_from_the_start(tmp_path: Path) -> None:
@@ -30,6 +39,30 @@ def test_a_stale_socket_is_removed_and_one_in_use_is_an_error(tmp_path: Path) ->
 def test_a_path_that_is_too_long_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="107 bytes at most"):
         bind_socket(str(tmp_path / ("x" * 120)), "agent")
+
+
+async def test_a_removed_socket_is_bound_again_once_its_directory_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: LogLines
+) -> None:
+    monkeypatch.setattr(unix_socket, "_CHECK_SECONDS", 0.01)
+    path = tmp_path / "run" / "nodeguard" / "a.sock"
+    sockets: list[socket.socket] = []
+
+    async def listen() -> None:
+        sockets.append(bind_socket(str(path), "agent"))
+
+    watch = asyncio.create_task(listen_again_when_removed(str(path), listen))
+    await until_async(log.messages)
+    path.parent.parent.mkdir()
+    await until_async(lambda: sockets)
+    await asyncio.sleep(0.1)
+    watch.cancel()
+    with sockets.pop():
+        assert (path.is_socket(), sockets) == (True, [])
+    assert log.messages() == [
+        "cannot create a removed socket again",
+        "the socket was removed: a new one is created",
+    ]
 
 
 def test_the_own_user_is_authorized() -> None:
