@@ -128,4 +128,4 @@ def _explained(incident: IncidentSummary) -> Html:
     """Return the link to the page that explains the check or the fault class; a job has neither."""
     if not (incident.node or incident.domain or incident.groups):
         return EMPTY
-    return link(check_path(incident.cause), f"explain {incident.cause}")
+    return link(check_path(incident.cause), f"explain {incident.cause}", class_="name")
