@@ -161,9 +161,13 @@ def _facts(status: AgentStatus) -> Iterator[Field]:
     for name, wall in status.acknowledged_at.items():
         age = "never" if wall is None else format_age(status.at - wall)
         problem = f"; {status.problems[name]}" if name in status.problems else ""
-        yield Field("aggregator", f"{name}: last acknowledgement {age}{problem}")
+        style = "warning" if problem else "dim"
+        yield Field("aggregator", f"{name}: last acknowledgement {age}{problem}", name_style=style)
     if not status.acknowledged_at:
         yield Field("aggregator", "none: the agent does not report")
+    elif status.acknowledged_at.keys() <= status.problems.keys():
+        text = "no aggregator acknowledges them: the fleet does not know the state of this node"
+        yield Field("reports", text, style="warning", name_style="warning")
     if status.spooled:
         yield Field("spooled", f"{count_noun(status.spooled, 'change')} without acknowledgement")
     if status.state_error:

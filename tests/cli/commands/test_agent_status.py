@@ -95,6 +95,12 @@ def test_the_reason_why_an_aggregator_does_not_acknowledge_is_shown() -> None:
         "",
         status.problems["https://b"],
     ]
+    unknown = "reports     no aggregator acknowledges them: the fleet does not know the state of this node\n"
+    assert unknown not in text
+    status = replace(
+        status, problems=dict.fromkeys(("https://a", "https://b"), "it answered 404: see the address")
+    )
+    assert unknown in look(agent_status_view(status), 120)
 
 
 @pytest.mark.usefixtures("sockets")
