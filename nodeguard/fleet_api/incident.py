@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -103,13 +103,29 @@ def group_incidents(
     for incident in incidents:
         kinds.setdefault(_kind(incident), []).append(incident)
     worst = sorted(kinds, key=lambda kind: (*_rank(kinds[kind][0], service)[:4], -len(kinds[kind])))
+    nodes = {kind: frozenset(incident.node for incident in kinds[kind]) for kind in worst}
     return tuple(
         replace(
             summarize_incident(planner, kinds[kind][0], service, now),
             similar=len(kinds[kind]) - 1,
             groups=_state_groups(planner, kinds[kind]) if len(kinds[kind]) > 1 else (),
+            earlier=_earlier(kind, worst[:position], nodes),
         )
-        for kind in worst
+        for position, kind in enumerate(worst)
+    )
+
+
+def _earlier(kind: _Kind, before: Iterable[_Kind], nodes: Mapping[_Kind, Set[str]]) -> tuple[Health, ...]:
+    """Return the healths of kinds of incidents of several nodes, the node of this kind among them. Empty for
+    a kind of several nodes. nodes: by kind; an empty name is of a domain or a check.
+    """
+    if len(nodes[kind]) > 1 or "" in nodes[kind]:
+        return ()
+    # A rehearsal is no fault.
+    return tuple(
+        other.health
+        for other in before
+        if other.injected == kind.injected and len(nodes[other]) > 1 and nodes[kind] <= nodes[other]
     )
 
 
@@ -129,12 +145,14 @@ def _state_groups(planner: Planner, incidents: Sequence[Incident]) -> tuple[Stat
     )
 
 
-# The check, the health, and whether the fault is injected.
-_Kind = tuple[str, Health, bool]
+class _Kind(NamedTuple):
+    cause: str
+    health: Health
+    injected: bool
 
 
 def _kind(incident: Incident) -> _Kind:
-    return incident.cause, incident.health, incident.injected
+    return _Kind(incident.cause, incident.health, incident.injected)
 
 
 def describe_incident(

@@ -152,15 +152,18 @@ def test_a_node_with_many_findings_is_one_entry() -> None:
     """)
 
 
-def test_the_entry_of_a_node_counts_faults_besides_those_of_an_earlier_group() -> None:
-    fleet = Fleet(3)
-    fleet.report(0, finding(), finding("gpu-ecc", "gpu/0000:5e:00"), finding("port-down", PORT))
-    fleet.report(1, finding())
+@pytest.mark.parametrize("lost", [2, 8])
+def test_the_entry_of_a_node_counts_faults_besides_those_of_an_earlier_group(lost: int) -> None:
+    """The earlier entry names the first few of its nodes only."""
+    fleet, last = Fleet(40), lost - 1
+    for number in range(last):
+        fleet.report(number, finding())
+    fleet.report(last, finding(), finding("gpu-ecc", "gpu/0000:5e:00"), finding("port-down", PORT))
     fleet.after(10.0)
     fleet.carry_out()
     text = look(first_status_screen(fleet_status(fleet.planner, LEADER, fleet.now)))
-    assert "gpu-lost, 2 incidents; the first: node-0" in text
-    assert "node-0: 2 more fatal; marked" in text
+    assert f"gpu-lost, {lost} incidents; the first: node-" in text
+    assert f"node-{last}: 2 more fatal; " in text
     assert "to do for these: " in text
 
 

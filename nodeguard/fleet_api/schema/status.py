@@ -221,6 +221,9 @@ class IncidentSummary(Struct, frozen=True):
     groups: tuple[StateGroup, ...] = ()
     """Nodes of all incidents in this row by state, those that still take work first; empty in a list of
     single incidents."""
+    earlier: tuple[Health, ...] = ()
+    """Of a row of one node: the healths of earlier rows of several nodes that have an incident of this node,
+    too."""
     jobs: tuple[str, ...] = ()
     """The jobs on its nodes, as far as they were read."""
     jobs_omitted: int = 0

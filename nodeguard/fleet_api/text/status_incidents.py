@@ -35,29 +35,23 @@ _NO_REPAIR = frozenset({Action.NONE, Action.MONITOR})
 def incident_entries(incidents: Iterable[IncidentSummary], notes: int) -> list[Section]:
     """Return an entry for each node with several incidents, and for each other group of incidents.
 
-    An entry of a node has the incidents of this node only. If an earlier group of several nodes names the
-    node, the entry counts its incidents as further ones.
+    An entry of a node has the incidents of this node only. If an earlier group of several nodes has the node,
+    too, the entry counts its incidents as further ones.
 
     incidents: groups, worst first. notes: rows below a heading; with a single one, the heading of a group has
     the states of its nodes.
     """
     by_subject: dict[object, list[IncidentSummary]] = {}
-    shared: list[IncidentSummary] = []
-    # Groups of several nodes before the entry of each subject.
-    earlier: dict[object, list[IncidentSummary]] = {}
     for incident in incidents:
         # People acknowledge one incident of a node, and a rehearsal is no fault of it.
         of_node = (incident.node, incident.injected, incident.acknowledged)
         subject: object = of_node if _is_of_one_node(incident) else incident
         by_subject.setdefault(subject, []).append(incident)
-        earlier.setdefault(subject, list(shared))
-        if subject is incident:
-            shared.append(incident)
     return [
-        _node_entry(groups, [group for group in earlier[subject] if _names_node(group, groups[0])], notes)
+        _node_entry(groups, notes)
         if _is_of_one_node(groups[0]) and sum(map(_size, groups)) > 1
         else _entry(groups[0], notes)
-        for subject, groups in by_subject.items()
+        for groups in by_subject.values()
     ]
 
 
@@ -71,23 +65,14 @@ def _is_of_one_node(incident: IncidentSummary) -> bool:
     return incident.node != "" and all(group.names == (incident.node,) for group in incident.groups)
 
 
-def _names_node(group: IncidentSummary, incident: IncidentSummary) -> bool:
-    """Return whether a group of several nodes names the node of an incident. A rehearsal is no fault."""
-    is_named = group.node == incident.node or any(incident.node in state.names for state in group.groups)
-    return is_named and group.injected == incident.injected
-
-
-def _node_entry(groups: Sequence[IncidentSummary], earlier: Sequence[IncidentSummary], notes: int) -> Section:
-    """Return the entry of a node with several incidents: their number by health, the repair, what failed.
-
-    earlier: groups of several nodes, with entries above, that name the node.
-    """
+def _node_entry(groups: Sequence[IncidentSummary], notes: int) -> Section:
+    """Return the entry of a node with several incidents: their number by health, the repair, what failed."""
     worst = groups[0]
     health = worst.health.value
     counts: dict[str, int] = {}
     for group in groups:
         counts[group.health.value] = counts.get(group.health.value, 0) + _size(group)
-    healths_above = {group.health.value for group in earlier}
+    healths_above = {health.value for health in worst.earlier}
     number = ", ".join(
         f"{count} more {name}" if name in healths_above else f"{count} {name}"
         for name, count in counts.items()
@@ -99,7 +84,7 @@ def _node_entry(groups: Sequence[IncidentSummary], earlier: Sequence[IncidentSum
     rows = [Note("; ".join(map(_folded, groups)))]
     repairs = max((group.action for group in groups), key=lambda action: action.rank)
     if repairs not in _NO_REPAIR:
-        rows.insert(0, Note(f"to do{' for these' if earlier else ''}: {repairs.phrase}"))
+        rows.insert(0, Note(f"to do{' for these' if worst.earlier else ''}: {repairs.phrase}"))
     rows.append(Note(f"nodeguard describe node {worst.node}", "dim"))
     return Section(badge_heading(health, health, title), tuple(rows[:notes]), "entry")
 
