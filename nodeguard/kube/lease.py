@@ -242,8 +242,8 @@ class Lease:
         if record is None:
             self._lost("it was deleted")
             self._vacant(started_at)
-            # Its holder writes until its next renewal.
-            if wanted and started_at >= self._other_until:
+            # An aggregator that held it writes until its next renewal. A longer hold ends with its deletion.
+            if wanted and started_at >= min(self._other_until, self._last_version[1] + LEASE_SECONDS):
                 self._won(await self._create(), started_at)
             return
         spec = record.spec

@@ -352,6 +352,16 @@ async def test_a_deleted_lease_is_taken_after_its_holder_has_stopped(
     assert await first.renew(118.0)
 
 
+async def test_the_deletion_of_a_lease_ends_a_long_hold(near_api: ApiClient, api_server: Cluster) -> None:
+    job = Lease(near_api, "default", "nodeguard", "uninstall", MAX_DURATION, lambda: 0.0)
+    assert not await job.seize()
+    first = candidate(near_api, "one")
+    assert not await first.renew(100.0)
+    assert not await first.renew(115.0)
+    api_server.api.delete(f"{LEASES}/nodeguard")
+    assert await first.renew(116.0)
+
+
 async def test_one_of_two_candidates_wins_a_conflict(near_api: ApiClient, api_server: Cluster) -> None:
     api_server.api.post(LEASES, {"metadata": {"name": "nodeguard", "labels": {"mine": "yes"}}})
     first, second = candidate(near_api, "one"), candidate(near_api, "two")
