@@ -11,8 +11,8 @@ from stat import S_ISDIR, S_ISFIFO, S_ISREG
 def read_regular_file(path: str | Path, limit: int, *, may_be_pipe: bool = False) -> bytes:
     """Return at most `limit` bytes of a file, links followed.
 
-    may_be_pipe: whether a pipe with a writer is read, too, to its end; one without a writer is empty. Raises
-    OSError with the reason, for a pipe, a directory or a device too.
+    may_be_pipe: whether a pipe with a writer is read, too, to its end. Raises OSError with the reason, for a
+    pipe without data, a directory or a device too.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -23,6 +23,9 @@ def read_regular_file(path: str | Path, limit: int, *, may_be_pipe: bool = False
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         os.set_blocking(descriptor, True)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(limit)
+            data = file.read(limit)
+        if not data and S_ISFIFO(mode):
+            raise OSError(errno.EINVAL, "a pipe without a writer, or without data", str(path))
+        return data
     finally:
         os.close(descriptor)

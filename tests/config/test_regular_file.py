@@ -15,6 +15,7 @@ from nodeguard.aggregator.backends.standalone_state import read_state
 from nodeguard.aggregator.certificates.file_store import FileStore
 from nodeguard.aggregator.certificates.serving_certificate import read_pem
 from nodeguard.aggregator.history.file import open_for_reading, open_for_writing
+from nodeguard.config.errors import ConfigError
 from nodeguard.config.regular_file import read_regular_file
 from nodeguard.config.yaml_document import load_yaml
 from nodeguard.kube.credentials import file_content
@@ -41,7 +42,9 @@ READERS: dict[str, Callable[[str], object]] = {
 def test_another_kind_of_file_is_an_error(name: str, make: Callable[[str], object], tmp_path: Path) -> None:
     path = str(tmp_path / "file")
     make(path)
-    with pytest.raises(Exception, match=r"not a regular file|[Ii]s a directory|unable to open|is empty"):
+    with pytest.raises(
+        Exception, match=r"not a regular file|[Ii]s a directory|unable to open|a pipe without"
+    ):
         READERS[name](path)
 
 
@@ -50,6 +53,14 @@ def test_a_file_is_read_to_its_limit(tmp_path: Path) -> None:
     assert read_regular_file(tmp_path / "file", 4) == b"0123"
     with pytest.raises(FileNotFoundError):
         read_regular_file(tmp_path / "other", 4)
+
+
+def test_a_pipe_without_a_writer_is_no_empty_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "policy.yaml")
+    with pytest.raises(
+        ConfigError, match=r"policy\.yaml: cannot be read: a pipe without a writer, or without data"
+    ):
+        load_yaml(tmp_path / "policy.yaml")
 
 
 def test_yaml_is_read_from_a_pipe_with_a_writer() -> None:
