@@ -128,7 +128,8 @@ class ReportHandler:
             active = {(finding.check, finding.target) for finding in previous.findings}
             for finding in report.findings:
                 if (finding.check, finding.target) not in active:
-                    self._on_detected(finding, report.age + finding.age)
+                    # An age may be any number: no finding began before time 0.
+                    self._on_detected(finding, min(report.age + finding.age, now.wall))
         limited = limit_topologies(report, self._planner.topologies)
         for finding, votes in zip(report.findings, limited.findings, strict=True):
             if finding is not votes:

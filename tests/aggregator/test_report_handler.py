@@ -213,6 +213,15 @@ def test_the_delay_of_each_new_finding_is_measured() -> None:
     assert [delay for _, delay in scene.detected] == [62.0]
 
 
+def test_the_delay_of_a_finding_is_finite_for_any_age() -> None:
+    scene = Scene()
+    scene.handle(report(1))
+    detected = report(2, digest="e", fatal=True)
+    findings = tuple(replace(finding, age=1e308) for finding in detected.findings)
+    scene.handle(replace(detected, age=1e308, findings=findings))
+    assert [delay for _, delay in scene.detected] == [scene.now.wall]
+
+
 def test_a_reply_has_the_checks_that_the_policy_allows_to_inject() -> None:
     scene = Scene()
     assert scene.handle(report()).injectable == ()
