@@ -8,13 +8,15 @@ from prometheus_client.core import CounterMetricFamily, Metric
 
 from nodeguard.aggregator.fault_counter import FaultCounter, FaultLabels
 from nodeguard.aggregator.metric_families import PREFIX, counter, counters
+from nodeguard.model.instant import Instant
+from nodeguard.pipeline.new_series import CounterSeries
 
 # Of the time to repair, in seconds.
 _HOUR, _DAY = 3_600.0, 86_400.0
 REPAIR_BUCKETS = (60.0, 600.0, _HOUR, 4 * _HOUR, 12 * _HOUR, _DAY, 3 * _DAY, 7 * _DAY, 30 * _DAY)
 
 
-def fault_families(counts: FaultCounter) -> Iterator[Metric]:
+def fault_families(counts: FaultCounter, series: CounterSeries, now: Instant) -> Iterator[Metric]:
     """Yield the metrics of availability, except the histogram of repairs."""
     faults = CounterMetricFamily(
         PREFIX + "faults",
@@ -33,7 +35,8 @@ def fault_families(counts: FaultCounter) -> Iterator[Metric]:
         "that keep only work on several nodes away.",
         labels=(*FaultLabels._fields, "work"),
     )
-    for (labels, is_gang_only), seconds in sorted(counts.gpu_seconds_out.items()):
+    seconds_out = series.values("gpu seconds out", counts.gpu_seconds_out, now)
+    for (labels, is_gang_only), seconds in sorted(seconds_out.items()):
         out.add_metric((*labels, "gangs" if is_gang_only else "all"), seconds)
     yield out
     yield counter("gpu_seconds", "GPU-seconds of all nodes.", counts.gpu_seconds)

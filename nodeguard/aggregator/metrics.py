@@ -74,6 +74,8 @@ class AggregatorMetrics:
             _REQUEST_BUCKETS,
             ["kind"],
         )
+        for kind in ("report", "heartbeat"):
+            self._message_duration.labels(kind)
         self._write_duration = histogram(
             "mark_write_duration_seconds",
             "Duration from the plan to the response of the Kubernetes API, for each Node with written marks.",
@@ -233,7 +235,7 @@ class _ServiceCollector(Collector):
             "Requests of agents by message kind (unknown if refused) and HTTP status.",
             labels=["kind", "code"],
         )
-        for (kind, code), count in sorted(endpoint.requests.items()):
+        for (kind, code), count in sorted(self._series.values("requests", endpoint.requests, now).items()):
             requests.add_metric([kind, str(code)], count)
         yield requests
         yield counters(
@@ -242,7 +244,8 @@ class _ServiceCollector(Collector):
             "result",
             service.backend.job_reads,
         )
-        yield counters("connection_errors", "Failed connections.", "reason", endpoint.connection_errors)
+        failed = self._series.values("connection errors", endpoint.connection_errors, now)
+        yield counters("connection_errors", "Failed connections.", "reason", failed)
         yield counters(
             "refused_messages",
             "Refused messages of authenticated nodes; the log and nodeguard status name the nodes.",
@@ -302,7 +305,7 @@ class _ServiceCollector(Collector):
             findings.add_metric(labels, count)
         yield findings
         yield from mark_families(planner, self._marks, self._series, now)
-        yield from fault_families(self._faults)
+        yield from fault_families(self._faults, self._series, now)
 
     def _topologies(self) -> Iterator[Metric]:
         """Yield the metrics of topologies; there are about a dozen."""

@@ -8,6 +8,7 @@ from typing import TypeVar
 from nodeguard.model.instant import Instant
 
 _K = TypeVar("_K", bound=Hashable)
+_N = TypeVar("_N", int, float)
 
 # Seconds for which a new series is exported without a count. `increase()` sees no rise in a series that
 # begins at 1: without the delay, the first event of each series is in no figure. This is twice a scrape
@@ -58,7 +59,7 @@ class CounterSeries:
         self._first_as_counted = first_as_counted
         self._countable_at: dict[str, dict[Hashable, float]] = {}
 
-    def values(self, counter: str, counts: Mapping[_K, int], now: Instant) -> dict[_K, int]:
+    def values(self, counter: str, counts: Mapping[_K, _N], now: Instant) -> dict[_K, _N | int]:
         """Return the values to export. counter: its name; counts: by the labels of each series."""
         is_first = counter not in self._countable_at
         delay = 0.0 if is_first and self._first_as_counted else ZERO_SECONDS

@@ -90,7 +90,7 @@ def metrics() -> str:
         )
         lines += [f"## {title}", "", port, "", *table(("metric", "type", "labels", "meaning"), rows)]
     about = (
-        "A new series of marks, findings, refused messages, faults and Xids is 0 for its first two minutes:",
+        "A new series of a counter with labels is 0 for its first two minutes:",
         "`increase()` then counts its first event. Scrape at least once a minute.",
         "Xids from before the start of an agent are counted at once: they may have been counted before.",
     )

@@ -11,7 +11,7 @@ from nodeguard.aggregator.fault_metrics import fault_families
 from nodeguard.fleet.plan import Plan
 from nodeguard.model.incident import FalseAlarm, Incident, IncidentState, OperatorDecision
 from nodeguard.model.policy import MarkWrites
-from nodeguard.pipeline.new_series import ZERO_SECONDS
+from nodeguard.pipeline.new_series import ZERO_SECONDS, CounterSeries
 from nodeguard.wire.report import Inventory, ReportedComponent
 from tests.aggregator.test_report_handler import report
 from tests.aggregator.test_service import CALLER, Scene
@@ -56,7 +56,7 @@ class CountingScene(Scene):
         """The values of a metric by its labels."""
         return {
             tuple(sample.labels.values()): sample.value
-            for family in fault_families(self.counter)
+            for family in fault_families(self.counter, CounterSeries(), self.now)
             for sample in family.samples
             if sample.name == f"nodeguard_aggregator_{name}_total"
         }

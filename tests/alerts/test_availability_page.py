@@ -14,6 +14,8 @@ from nodeguard.aggregator.fault_metrics import fault_families
 from nodeguard.aggregator.metrics import AggregatorMetrics
 from nodeguard.fleet.plan import Plan
 from nodeguard.model.incident import FalseAlarm, OperatorDecision
+from nodeguard.model.instant import Instant
+from nodeguard.pipeline.new_series import CounterSeries
 from tests.alerts.pages import aggregator_page
 from tests.alerts.rules import Promtool, labels_by_metric
 from tests.fleet.scene import Fleet, finding
@@ -47,17 +49,18 @@ class Scrapes:
 
     def __init__(self, metrics: AggregatorMetrics) -> None:
         self.count = 0
-        self._metrics = metrics
+        self._metrics, self._series = metrics, CounterSeries()
         self._values: dict[str, dict[int, float]] = defaultdict(dict)
 
-    def scrape(self) -> None:
-        for sample in self._samples():
+    def scrape(self, now: Instant) -> None:
+        for sample in self._samples(now):
             labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
             self._values[f"{sample.name}{{{labels}}}"][self.count] = sample.value
         self.count += 1
 
-    def _samples(self) -> Iterator[Sample]:
-        for family in (*fault_families(self._metrics.faults), *self._metrics.registry.collect()):
+    def _samples(self, now: Instant) -> Iterator[Sample]:
+        families = fault_families(self._metrics.faults, self._series, now)
+        for family in (*families, *self._metrics.registry.collect()):
             if family.name.startswith("nodeguard_aggregator_"):
                 yield from family.samples
 
@@ -77,7 +80,7 @@ def test_the_expressions_count_the_first_event_of_each_series(promtool: Promtool
     def pass_minutes(minutes: int, plan: Plan) -> None:
         for _ in range(minutes):
             metrics.faults.plan_made(fleet.planner, plan, lambda: decisions, fleet.now, acts=True)
-            scrapes.scrape()
+            scrapes.scrape(fleet.now)
             fleet.after(60.0)
             plan = Plan()
 
