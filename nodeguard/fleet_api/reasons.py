@@ -59,6 +59,8 @@ def reason_kind(decision: MarkDecision) -> str:
         return "the check is not enforced"
     if decision.state == IncidentState.PENDING:
         return "the mark is being written" if decision.is_being_written else "the grace period has not ended"
+    if decision.write == WriteState.NOT_ACCEPTED:
+        return "the webhook that owns the node has not accepted the mark"
     return _KINDS.get(decision.restraint, "the mark is withheld")
 
 

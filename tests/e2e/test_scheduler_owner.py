@@ -105,7 +105,7 @@ def test_a_mark_counts_when_the_receiver_has_accepted_it(owned: Owned) -> None:
     assert owner in owned.text("describe", "node", "gpu-1")
     status = owned.text("status")
     assert "1 owned by webhook scheduler" in status
-    assert "the mark could not be written" in status
+    assert "the webhook that owns the node has not accepted the mark" in status
     assert (owned.accepted(), owned.marked(), receiver.drained) == ((), 0, {})
     receiver.status = 200
     until(lambda: owned.accepted() == ("quarantine",), log)
