@@ -13,6 +13,12 @@ from nodeguard.cli.check_catalogue import STDIN, load_catalogue
 from nodeguard.cli.options import add_checks, add_output
 from nodeguard.cli.render.catalogue_search import contains_words, search, search_lines
 from nodeguard.cli.render.log_line import LogLineOutput, explain_log_line, log_line_view
+from nodeguard.cli.render.nodeguard_log import (
+    NodeguardLogOutput,
+    find_log_message,
+    is_problem,
+    log_message_view,
+)
 from nodeguard.cli.render.program_message import program_message_view
 from nodeguard.cli.render.terminal import PLAIN, StyledLine, StyledText, format_lines, view_lines
 from nodeguard.cli.render.word import alert_view, signal_view, word_view
@@ -80,6 +86,8 @@ def _explained(catalogue: Catalogue, signals: Mapping[str, Signal], text: str) -
 
 def _quoted(catalogue: Catalogue, text: str) -> tuple[object, View] | None:
     """Return the document and the view of the first error that a text quotes; None for none."""
+    if (own_line := find_log_message(text)) is not None:
+        return own_line, log_message_view(own_line)
     line = explain_log_line(catalogue, text)
     if isinstance(line, CodeOutput):
         return line, _code_view(catalogue, line)
@@ -116,8 +124,8 @@ def build_parser() -> ArgumentParser:
         metavar="SUBJECT",
         help="name of a check, a class, a signal, a metric or an alert; a state, a reason or another word "
         "that nodeguard prints; xid NUMBER, sxid NUMBER or a NUMBER; words to search for, after sxid in "
-        "SXids only; a line of the kernel log; an error of CUDA, NCCL, PyTorch, Slurm or Kubernetes; or - "
-        "for a text on standard input",
+        "SXids only; a line of the kernel log, or a JSON line of nodeguard's log; an error of CUDA, NCCL, "
+        "PyTorch, Slurm or Kubernetes; or - for a text on standard input",
     )
     add_output(parser, "text", "json", "yaml")
     add_checks(parser)
@@ -182,8 +190,7 @@ def _also_lines(catalogue: Catalogue, text: str, shown: str) -> Iterator[StyledL
             found = _quoted(catalogue, line) if line else None
         except UsageError:
             continue  # A number that is no code must not hide the explanation of another line.
-        # A line that no check counts shows no fault.
-        if found is not None and not (isinstance(found[0], LogLineOutput) and not found[0].checks):
+        if found is not None and _shows_problem(found[0]):
             titles[found[1].title] = None
     titles.pop(shown, None)
     if titles:
@@ -193,3 +200,13 @@ def _also_lines(catalogue: Catalogue, text: str, shown: str) -> Iterator[StyledL
         yield StyledLine((StyledText("  "),), title)
     if (rest := len(titles) - _MAX_ALSO) > 0:
         yield StyledLine((StyledText("  "),), f"and {rest} more")
+
+
+def _shows_problem(document: object) -> bool:
+    """Return whether what a text quotes is a problem: a line of a log may only report a change."""
+    match document:
+        case LogLineOutput():
+            return bool(document.checks)
+        case NodeguardLogOutput():
+            return is_problem(document)
+    return True

@@ -1,0 +1,92 @@
+"""Explanations of JSON lines of the log of agent and aggregator. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from nodeguard.fleet_api.text.check import explanation
+from nodeguard.fleet_api.view import Field, Note, Row, View
+
+# As nodeguard.local.logs defines the levels.
+_LEVELS = {
+    "debug": "a detail: nothing to do",
+    "info": "a change of state: nothing to do",
+    "warning": "a problem that may pass: act if the line comes again",
+    "error": "a problem that needs a person",
+}
+_NO_REMEDY = (
+    "The line names no remedy: look for its message in docs/troubleshooting.md, and in the lines before."
+)
+# Fields that the explanation shows in another way.
+_SHOWN = frozenset({"time", "level", "logger", "msg", "error", "remedy"})
+
+
+class NodeguardLogOutput(Struct, frozen=True):
+    """Output of nodeguard explain LINE -o json, for a line of the log of agent or aggregator.
+
+    error, remedy: of the line, empty for none. fields: all others, by name.
+    """
+
+    level: str
+    logger: str
+    message: str
+    error: str
+    remedy: str
+    fields: dict[str, str]
+    kind: Literal["nodeguard-log"] = "nodeguard-log"
+
+
+def find_log_message(text: str) -> NodeguardLogOutput | None:
+    """Return the first of the most severe lines of the log in a text; None for none. A line may have what
+    journalctl or a log collector puts before it.
+    """
+    lines = filter(None, map(_parsed, text.splitlines()))
+    return max(lines, key=lambda line: list(_LEVELS).index(line.level), default=None)
+
+
+def log_message_view(output: NodeguardLogOutput) -> View:
+    """Return what a message of the log asks for."""
+    return explanation("Log of nodeguard", output.message, tuple(_rows(output)))
+
+
+def is_problem(output: NodeguardLogOutput) -> bool:
+    """Return whether a message reports a problem."""
+    return output.level in {"warning", "error"}
+
+
+def _rows(output: NodeguardLogOutput) -> Iterator[Row]:
+    yield Field("level", f"{output.level}: {_LEVELS[output.level]}")
+    if output.error:
+        yield Field("error", output.error)
+    if output.remedy:
+        yield Field("do", output.remedy)
+    elif is_problem(output) and not output.error:
+        yield Note(_NO_REMEDY)
+    for name, value in output.fields.items():
+        yield Field(name, value)
+    if check := output.fields.get("check"):
+        yield Field("see", f"nodeguard explain {check}")
+
+
+def _parsed(line: str) -> NodeguardLogOutput | None:
+    """Return a line of the log; None for another line."""
+    _, start, rest = line.partition('{"time": ')
+    try:
+        fields = msgspec.json.decode(f"{start}{rest}".strip(), type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    level, logger, message = (fields.get(name) for name in ("level", "logger", "msg"))
+    if (
+        not isinstance(level, str)
+        or level not in _LEVELS
+        or not str(logger).startswith("nodeguard.")
+        or not isinstance(message, str)
+    ):
+        return None
+    others = {name: str(value) for name, value in fields.items() if name not in _SHOWN}
+    error, remedy = (str(fields.get(name, "")) for name in ("error", "remedy"))
+    return NodeguardLogOutput(level, str(logger), message, error, remedy, others)
