@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import IO, Any, NoReturn
 
 from nodeguard.cli.program import as_typed
@@ -70,6 +71,23 @@ class ArgumentParser(argparse.ArgumentParser):
         settings: dict[str, Any] = {"parser_class": part, **options}  # argparse only calls the class
         return super().add_subparsers(**settings)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments. An unknown option is reported before a required one that is missing: the unknown
+        one is often its misspelt name.
+        """
+        # The parser of a part of a command has its options.
+        words = () if self._subparsers is not None else sys.argv[1:] if args is None else args
+        for word in takewhile(lambda word: word != "--", words):
+            name = word.partition("=")[0]
+            is_known = any(option.startswith(name) for option in self._option_string_actions)
+            if name.startswith("--") and " " not in word and not is_known:
+                options = (option[2:] for option in self._option_string_actions if option.startswith("--"))
+                similar = " or ".join(f"--{option}" for option in _similar(name[2:], options))
+                self.error(
+                    f"unrecognized arguments: {name}" + (f": did you mean {similar}?" if similar else "")
+                )
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Print the problem and exit."""
         choice = _CHOICE.fullmatch(message)
@@ -77,7 +95,8 @@ class ArgumentParser(argparse.ArgumentParser):
             allowed = re.findall(r"'([^']*)'", choice["choices"]) or choice["choices"].split(", ")
             hint = did_you_mean(choice["value"], allowed)
             message = f"{choice['name']}: '{choice['value']}' is invalid: {hint}expected {', '.join(allowed)}"
-        print_error(as_typed(f"{self.prog}: {message}; see {self.prog} --help"))
+        stop = " See" if message.endswith("?") else "; see"
+        print_error(as_typed(f"{self.prog}: {message}{stop} {self.prog} --help"))
         raise SystemExit(UNKNOWN)
 
     def format_help(self) -> str:
@@ -95,13 +114,19 @@ class ArgumentParser(argparse.ArgumentParser):
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return the question whether a similar name was meant, or one that begins like it; empty for none."""
+    matches = _similar(name, candidates)
+    return f"did you mean {' or '.join(matches)}? Or " if matches else ""
+
+
+def _similar(name: str, candidates: Iterable[str]) -> list[str]:
+    """Return up to three names that are similar to a misspelt one, or begin like it."""
     from difflib import get_close_matches  # noqa: PLC0415 - only for a misspelt name
 
     names = list(candidates)
     matches = get_close_matches(name, names, n=3)
     if len(name) >= _ABBREVIATION:
         matches = matches or [candidate for candidate in names if candidate.startswith(name)][:3]
-    return f"did you mean {' or '.join(matches)}? Or " if matches else ""
+    return matches
 
 
 def duration(text: str, longest: float = 30 * 86_400) -> float:

@@ -88,6 +88,20 @@ def test_a_wrong_option_ends_with_3_as_2_means_fatal(capsys: pytest.CaptureFixtu
     )
 
 
+def test_a_misspelt_option_is_reported_before_a_missing_one(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = ArgumentParser(prog="nodeguard backtest")
+    parser.add_argument("--policy", required=True)
+    for words in (["--polcy", "a"], ["--polcy=a"]):
+        with pytest.raises(SystemExit) as left:
+            parser.parse_args(words)
+        assert left.value.code == UNKNOWN
+        assert capsys.readouterr().err == (
+            "nodeguard backtest: unrecognized arguments: --polcy: did you mean --policy? "
+            "See nodeguard backtest --help\n"
+        )
+    assert parser.parse_args(["--pol", "a"]).policy == "a"
+
+
 def test_a_wrong_value_names_its_option(capsys: pytest.CaptureFixture[str]) -> None:
     parser = ArgumentParser(prog="nodeguard check")
     parser.add_argument("--duration", type=duration)

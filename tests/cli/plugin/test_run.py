@@ -77,8 +77,8 @@ def test_hints_have_the_command_as_the_caller_types_it(
     with pytest.raises(SystemExit):
         kubectl_main(["--context", "prod", "get", "nodes", "--frob"])
     assert capsys.readouterr().err == (
-        "kubectl nodeguard --context=prod get: unrecognized arguments: --frob; "
-        "see kubectl nodeguard --context=prod get --help\n"
+        "kubectl nodeguard --context=prod get nodes: unrecognized arguments: --frob; "
+        "see kubectl nodeguard --context=prod get nodes --help\n"
     )
     assert kubectl_main(["frob"]) == 3
     assert capsys.readouterr().err == (
