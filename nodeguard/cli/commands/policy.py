@@ -147,8 +147,8 @@ def _check(options: Namespace) -> int:
     checks = {check.id: check.health for check in catalogue.checks}
     with TemporaryDirectory(prefix="nodeguard-") if options.file == STDIN else nullcontext("") as scratch:
         path = Path(scratch, "policy.yaml") if scratch else Path(options.file)
-        if scratch:
-            path.write_bytes(sys.stdin.buffer.read())
+        if scratch and not path.write_bytes(sys.stdin.buffer.read()):
+            raise UsageError("standard input is empty: send the policy to it, in a pod by `kubectl exec -i`")
         try:
             policy, warnings = read_policy(path, checks, time.time(), catalogue.fault_classes)
         except ConfigError:

@@ -244,6 +244,12 @@ def test_a_policy_is_read_from_standard_input(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"defaultMode: observe\n")))
     assert main(["policy", "check", "-"]) == 0
     assert capsys.readouterr().out.startswith("standard input - ok\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    assert main(["policy", "check", "-"]) == 3
+    assert (
+        "standard input is empty: send the policy to it, in a pod by `kubectl exec -i`"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
