@@ -199,7 +199,7 @@ class _ServiceCollector(Collector):
         yield counter("plan_errors", "Plans that failed; the log has the error.", service.errors)
         refused = GaugeMetricFamily(
             PREFIX + "api_requests_refused",
-            "1 for a right that the Kubernetes API refuses; nodeguard status has the error.",
+            "1 for requests that the Kubernetes API refuses; nodeguard status has the error.",
             labels=["verb", "resource"],
         )
         for request in service.backend.refused_requests():

@@ -68,7 +68,7 @@ class ServiceState(Struct, frozen=True):
     notification_problem: str = ""
     history_problem: str = ""
     refused_requests: tuple[RefusedRequest, ...] = ()
-    """Requests that the Kubernetes API refuses for lack of a right."""
+    """Requests that the Kubernetes API refuses for lack of a right or of the resource."""
     actions: Collection[NodeAction] = ()
     """Of all nodes, as they are stored."""
 

@@ -29,8 +29,8 @@ from yarl import URL
 from nodeguard import __version__
 from nodeguard.kube.access import ApiAccess
 from nodeguard.kube.credentials import AccessError
-from nodeguard.kube.errors import ApiError, response_error
-from nodeguard.kube.refused_requests import RefusedRequests, request_right
+from nodeguard.kube.errors import NOT_SERVED, ApiError, response_error
+from nodeguard.kube.refused_requests import RefusedRequests, is_not_served, request_right
 from nodeguard.local.certificate_validity import validity_problem
 
 __all__ = [
@@ -202,8 +202,9 @@ class ApiClient:
                     await self._access.renew(authorization)
                 if not 200 <= response.status < 300:
                     text = await _read(response, _MAX_ERROR_BYTES)
+                    remedy = NOT_SERVED if is_not_served(right, response.status) else ""
                     failure = response_error(
-                        response.status, response.reason or "", response.headers, text, request
+                        response.status, response.reason or "", response.headers, text, request, remedy
                     )
                     self.refused.record(right, response.status, failure)
                     raise failure

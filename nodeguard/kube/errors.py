@@ -17,6 +17,8 @@ _PAGE = "a page of another server, or of a proxy: check the address, and the pro
 
 _FORBIDDEN = 403
 _DENIED = "have the webhook or policy permit it"
+_TERMINATING = "NamespaceTerminating"
+_NO_NAMESPACE = "create the namespace again once it is gone"
 
 _REMEDIES = {
     401: "check that the user or service account exists and that its token or certificate is valid",
@@ -25,6 +27,9 @@ _REMEDIES = {
     413: "the object exceeds the server's size limit",
     429: "the server limits requests; nodeguard retries",
 }
+
+# The remedy for a resource in which no object can be created, since the server does not have it.
+NOT_SERVED = "install the CustomResourceDefinition of the resource, or create the namespace"
 
 
 class ApiError(Exception):
@@ -59,6 +64,7 @@ class ApiError(Exception):
 
 class _Cause(Struct):
     field: str = ""
+    reason: str = ""
 
 
 class _Details(Struct):
@@ -78,21 +84,29 @@ class ApiStatus(Struct):
 _DECODER = msgspec.json.Decoder(ApiStatus)
 
 
-def response_error(code: int, phrase: str, headers: Mapping[str, str], body: bytes, request: str) -> ApiError:
-    """Return the error for an HTTP error response. phrase: HTTP's reason phrase; request: method and path."""
+def response_error(
+    code: int, phrase: str, headers: Mapping[str, str], body: bytes, request: str, remedy: str = ""
+) -> ApiError:
+    """Return the error for an HTTP error response. phrase: HTTP's reason phrase; request: method and path;
+    remedy: empty for that of the response.
+    """
     try:
         status = _DECODER.decode(body)
     except msgspec.MsgspecError:
         text = body.decode(errors="replace").lstrip()
         status = ApiStatus(message=_PAGE if text.startswith("<") else text)
-    return status_error(code, status, headers.get("Retry-After", ""), phrase, request)
+    return status_error(code, status, headers.get("Retry-After", ""), phrase, request, remedy)
 
 
-def status_error(code: int, status: ApiStatus, retry_after: str, phrase: str, request: str) -> ApiError:
-    """Return the error for a Status object. retry_after: the header of that name, empty for none."""
+def status_error(
+    code: int, status: ApiStatus, retry_after: str, phrase: str, request: str, remedy: str = ""
+) -> ApiError:
+    """Return the error for a Status object. retry_after: the header of that name, empty for none. remedy:
+    empty for that of the status.
+    """
     text = single_line(status.message) or phrase or "no reason given"
     is_denied = _is_denied(status)
-    remedy = _DENIED if is_denied else _REMEDIES.get(code, "")
+    remedy = remedy or (_denial_remedy(status) if is_denied else _REMEDIES.get(code, ""))
     message = f"the Kubernetes API returned {code} for {request}: {text}{': ' if remedy else ''}{remedy}"
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     if seconds is None and status.details is not None and status.details.retryAfterSeconds > 0:
@@ -104,10 +118,16 @@ def status_error(code: int, status: ApiStatus, retry_after: str, phrase: str, re
 
 
 def _is_denied(status: ApiStatus) -> bool:
-    """Return whether a webhook or a policy denied the request. A Status for a missing right has details
+    """Return whether a webhook or a policy denied the request, also the policy that a namespace at its end
+    accepts no object. A Status for a missing right has details
     without causes; a webhook's has no details, and a policy's has causes.
     """
     return status.code == _FORBIDDEN and (status.details is None or bool(status.details.causes))
+
+
+def _denial_remedy(status: ApiStatus) -> str:
+    causes = status.details.causes if status.details is not None else []
+    return _NO_NAMESPACE if any(cause.reason == _TERMINATING for cause in causes) else _DENIED
 
 
 def affects_all_requests(error: ApiError) -> bool:

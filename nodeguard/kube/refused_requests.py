@@ -1,4 +1,4 @@
-"""The requests that the API server refuses for lack of a right, from the responses to all requests."""
+"""The requests that the API server refuses for lack of a right or of the resource, from all responses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class _Refusal(Struct):
 
 
 class RefusedRequests:
-    """Counts a right as missing from the first refusal until a request that needs it is permitted.
+    """Counts a right as missing from the first refusal until a request that needs it is permitted. A resource
+    that cannot be created because it, or its namespace, does not exist counts as well.
 
     clock: returns seconds of a monotonic clock.
     """
@@ -39,7 +40,7 @@ class RefusedRequests:
     def record(self, right: tuple[str, str], status: int, error: ApiError | None = None) -> None:
         """Record the status of a response. right: verb and resource; error: None for a success."""
         now = self._clock()
-        if error is not None and error.lacks_right:
+        if error is not None and (error.lacks_right or is_not_served(right, status)):
             before = self._refusals.get(right)
             is_new = before is None or now - before.latest > REFUSAL_LASTS
             since = now if before is None or is_new else before.since
@@ -56,6 +57,14 @@ class RefusedRequests:
             if now - refusal.latest <= REFUSAL_LASTS
         ]
         return tuple(sorted(refusals, key=lambda refused: (refused.resource, refused.verb)))
+
+
+def is_not_served(right: tuple[str, str], status: int) -> bool:
+    """Return whether a status means that the server does not have a resource, or its namespace. For another
+    request, also one of a subresource such as `pods/eviction`, the same status is about one object.
+    """
+    verb, resource = right
+    return status == 404 and verb == "create" and "/" not in resource
 
 
 def request_right(method: str, path: str, *, is_watch: bool) -> tuple[str, str]:

@@ -6,10 +6,10 @@ from msgspec import Struct
 
 
 class RefusedRequest(Struct, frozen=True):
-    """Requests of one kind that the API server refuses for lack of a right."""
+    """Requests of one kind that the API server refuses for lack of a right or of the resource."""
 
     verb: str
-    """Of a right in Kubernetes, such as `patch`."""
+    """Of a request in Kubernetes, such as `patch`."""
 
     resource: str
     """With its subresource, such as `nodes/status`; the path of a request about no resource."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.controlplane.cluster import Cluster, NewCluster
+from tests.controlplane.definitions import define_incidents
 from tests.e2e import scene
 from tests.e2e.devices import device_taints, published_devices
 from tests.e2e.fleet import Fleet
@@ -21,6 +22,7 @@ from tests.webhooks import WebhookReceiver
 pytestmark = pytest.mark.slow
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeincidents.nodeguard.dev"
 ROLE = f"{RBAC}/clusterroles/nodeguard-aggregator"
 OWN_ROLE = f"{RBAC}/namespaces/nodeguard/roles/nodeguard-aggregator"
 # Roles other than the ClusterRole, by resource.
@@ -131,6 +133,19 @@ def test_without_the_config_map_of_decisions_a_pause_is_refused(controlplane: Cl
             fleet.agents[NODE].until(lambda: scene.is_marked(controlplane, NODE))
         subprocess.run(pause, capture_output=True, check=True)
         aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_paused") == 1)
+
+
+def test_a_deleted_definition_of_incidents_is_reported_until_it_is_back(controlplane: Cluster) -> None:
+    with scene.running_fleet(controlplane, scene.ENFORCED, NODE, "gpu-2") as fleet:
+        agent = fleet.agents[NODE]
+        controlplane.api.delete(DEFINITION)
+        agent.until(lambda: not controlplane.has(scene.INCIDENTS))
+        scene.inject_gpu_fault(agent)
+        agent.until(lambda: scene.is_marked(controlplane, NODE))
+        agent.until(lambda: refused_rights(fleet) == ["create nodeincidents"])
+        define_incidents(controlplane)
+        agent.until(lambda: scene.has_incident_state(controlplane, NODE, "Marked"))
+        agent.until(lambda: refused_rights(fleet) == [])
 
 
 def may_patch_decisions(cluster: Cluster) -> bool:

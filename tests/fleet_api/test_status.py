@@ -297,7 +297,7 @@ def test_a_right_that_the_api_server_refuses_is_shown() -> None:
     view = fleet_status(fleet.planner, service, fleet.now)
     [refused] = view.refused_requests
     assert (refused.since, refused.age) == (rfc3339(fleet.now.wall - 180.0), 180.0)
-    assert facts(status_view(view))["rights"] == f"no right to patch nodes/status, for 3 min: {reason}"
+    assert facts(status_view(view))["rights"] == f"cannot patch nodes/status, for 3 min: {reason}"
 
 
 def test_a_refused_right_is_shown_once() -> None:

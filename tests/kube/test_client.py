@@ -71,6 +71,34 @@ async def test_a_forbidden_request_names_the_remedy(
     )
 
 
+async def test_a_resource_without_its_definition_names_the_remedy(api: ApiClient) -> None:
+    with pytest.raises(ApiError) as missing:
+        await api.request("POST", "/apis/example.com/v1/gadgets", body={})
+    assert str(missing.value) == (
+        "the Kubernetes API returned 404 for POST /apis/example.com/v1/gadgets: 404 page not found: "
+        "install the CustomResourceDefinition of the resource, or create the namespace"
+    )
+    assert [(item.verb, item.resource) for item in api.refused.current()] == [("create", "gadgets")]
+
+
+async def test_a_namespace_at_its_end_names_the_remedy(controlplane: Cluster, api: ApiClient) -> None:
+    controlplane.api.post(
+        "/api/v1/namespaces", {"metadata": {"name": "ending", "finalizers": ["example.com/stays"]}}
+    )
+    controlplane.api.delete("/api/v1/namespaces/ending")
+    try:
+        with pytest.raises(ApiError) as refused:
+            await api.request(
+                "POST", "/api/v1/namespaces/ending/configmaps", body={"metadata": {"name": "decisions"}}
+            )
+    finally:
+        controlplane.api.patch("/api/v1/namespaces/ending", {"metadata": {"finalizers": None}})
+    assert (refused.value.status, refused.value.lacks_right) == (403, False)
+    assert str(refused.value).endswith(
+        "because it is being terminated: create the namespace again once it is gone"
+    )
+
+
 async def test_a_watch_yields_a_line_for_each_event(api: ApiClient, controlplane: Cluster) -> None:
     seen: list[str] = []
     query: Query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": 60}

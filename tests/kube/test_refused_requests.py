@@ -73,6 +73,20 @@ def test_what_is_not_requested_any_more_is_not_reported_for_ever() -> None:
     assert [item.seconds for item in refused.current()] == [0.0]
 
 
+def test_a_resource_that_cannot_be_created_is_missing_until_it_is_served() -> None:
+    refused, creation = RefusedRequests(), ("create", "nodeincidents")
+    not_found = ApiError(404, "NotFound", "404 page not found")
+    refused.record(creation, 404, not_found)
+    assert [(item.verb, item.resource, item.reason) for item in refused.current()] == [
+        (*creation, "404 page not found")
+    ]
+    refused.record(creation, 201)
+    # An object that is gone shows nothing about its resource.
+    for right in (("create", "pods/eviction"), ("patch", "nodeincidents"), ("get", "nodes")):
+        refused.record(right, 404, not_found)
+    assert refused.current() == ()
+
+
 def test_a_request_that_a_webhook_denies_has_its_right() -> None:
     refused = RefusedRequests()
     refused.record(CONDITIONS, 403, forbidden("forbidden"))

@@ -105,7 +105,7 @@ class Backend(NodeInventory, Leadership, Operators, MarkExecutor, Protocol):
         """Return why the API server refuses all writes of Nodes; None if it does not."""
 
     def refused_requests(self) -> tuple[RefusedRequest, ...]:
-        """Return the requests that the API server refuses for lack of a right."""
+        """Return the requests that the API server refuses for lack of a right or of the resource."""
 
     def publish(self, plan: Plan, now: Instant) -> None:
         """Start to record the incidents and Events of a plan."""

@@ -160,7 +160,7 @@ class KubernetesBackend:
         return self._write_problem
 
     def refused_requests(self) -> tuple[RefusedRequest, ...]:
-        """Return the requests that the API server refuses for lack of a right."""
+        """Return the requests that the API server refuses for lack of a right or of the resource."""
         return self._api.refused.current()
 
     def node_reported(self, caller: Caller, report: Report) -> None:

@@ -318,12 +318,12 @@ class RefusedMessages(Struct, frozen=True):
 
 
 class RefusedRequestView(Struct, frozen=True):
-    """Requests of one kind that the Kubernetes API refuses for lack of a right."""
+    """Requests of one kind that the Kubernetes API refuses for lack of a right or of the resource."""
 
     verb: str
-    """Verb of the missing right, such as `patch`."""
+    """Verb of the requests, such as `patch`."""
     resource: str
-    """Resource of the missing right, such as `nodes/status`."""
+    """Resource of the requests, such as `nodes/status`."""
     reason: str
     """Error of the latest request, with the remedy."""
     since: str
@@ -396,7 +396,7 @@ class FleetStatus(Struct, frozen=True):
     history_problem: str = ""
     """Why the history is not written; empty if it is, or if there is none."""
     refused_requests: tuple[RefusedRequestView, ...] = ()
-    """Requests that the Kubernetes API refuses this replica for lack of a right."""
+    """Requests that the Kubernetes API refuses this replica for lack of a right or of the resource."""
     incidents_omitted: OmittedIncidents = OmittedIncidents()
     """Incidents that are not recorded because of the limits of a node and of the fleet."""
     injected_faults: tuple[InjectedFaultView, ...] = ()

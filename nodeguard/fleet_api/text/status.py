@@ -176,8 +176,8 @@ def _reporting_problems(status: FleetStatus) -> Iterator[Field]:
         # The obstacle has the same error.
         if status.obstacle is not None and _OBSTACLES.get(refused.resource) == status.obstacle.kind:
             continue
-        right = f"{refused.verb} {refused.resource}"
-        text = f"no right to {right}, for {format_duration(refused.age)}: {refused.reason}"
+        request = f"{refused.verb} {refused.resource}"
+        text = f"cannot {request}, for {format_duration(refused.age)}: {refused.reason}"
         yield Field("rights", text, name_style="fatal")
     if status.connection_shortage:
         yield Field("connections", status.connection_shortage, name_style="fatal")
