@@ -11,8 +11,9 @@ import pytest_asyncio
 from nodeguard.kube.client import ApiClient
 from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.definitions import define_incidents
-from tests.controlplane.objects import clear
+from tests.controlplane.objects import clear, node
 from tests.kube.detour import Detour
+from tests.kube.writing import NODES
 
 
 @pytest_asyncio.fixture
@@ -57,3 +58,16 @@ def defined(controlplane: Cluster) -> Cluster:
     """A control plane with the definition of NodeIncidents, and without objects."""
     define_incidents(controlplane)
     return controlplane
+
+
+@pytest.fixture
+def names(controlplane: Cluster) -> list[str]:
+    """Create Nodes, and wait until the controllers have removed their taints."""
+    names = [f"gpu-{number}" for number in range(3)]
+    for name in names:
+        controlplane.api.post(NODES, node(name))
+    controlplane.until(
+        lambda: not any(item["spec"].get("taints") for item in controlplane.api.get(NODES)["items"]),
+        "kube-controller-manager",
+    )
+    return names

@@ -10,10 +10,8 @@ from nodeguard.kube.executor import WriteResult
 from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
-from tests.kube.writing import QUARANTINE, SUSPECT, Writing, desired, ours, read, writing
+from tests.kube.writing import NODES, QUARANTINE, SUSPECT, Writing, desired, ours, read, writing
 from tests.waiting import PATIENCE
-
-NODES = "/api/v1/nodes"
 
 
 async def test_all_writes_succeed_after_a_restart_of_the_server(new_cluster: NewCluster) -> None:

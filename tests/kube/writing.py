@@ -18,6 +18,7 @@ from nodeguard.model.node import Node, NodeCondition, Taint
 from tests.logs import LogLines, recorded_log
 from tests.waiting import PATIENCE
 
+NODES = "/api/v1/nodes"
 QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
 SUSPECT = Taint("nodeguard.dev/suspect", "NoSchedule", "gpu")
 
@@ -95,7 +96,7 @@ def ours(gpu_node: Node) -> set[Taint]:
 
 
 async def read(api: ApiClient, name: str) -> Node:
-    return nodes.decode_node(await api.request("GET", f"/api/v1/nodes/{name}"))
+    return nodes.decode_node(await api.request("GET", f"{NODES}/{name}"))
 
 
 def desired(
