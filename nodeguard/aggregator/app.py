@@ -90,7 +90,12 @@ class AggregatorApp:
         def decisions() -> dict[str, OperatorDecision]:
             return with_answers(backend.decisions(), backend.action_store.actions(), planner.incident)
 
-        history = _history(options, planner, inputs, decisions, backend.action_store.actions, stack)
+        def has_all_nodes() -> bool:
+            return not options.standalone and not backend.missing_inputs()
+
+        history = _history(
+            options, planner, inputs, decisions, backend.action_store.actions, has_all_nodes, stack
+        )
         handler = ReportHandler(
             planner,
             inputs,
@@ -176,6 +181,7 @@ def _history(
     inputs: FleetInputs,
     decisions: Decisions,
     actions: Callable[[], Collection[NodeAction]],
+    has_all_nodes: Callable[[], bool],
     stack: AsyncExitStack,
 ) -> History | None:
     if not options.history:
@@ -187,7 +193,15 @@ def _history(
     writer = HistoryWriter(history_path(options.history), limits)
     stack.push_async_callback(asyncio.to_thread, writer.close)
     started_at = current_instant().mono
-    return History(planner, decisions, writer, started_at, resumed=lambda: inputs.resumed, actions=actions)
+    return History(
+        planner,
+        decisions,
+        writer,
+        started_at,
+        resumed=lambda: inputs.resumed,
+        actions=actions,
+        has_all_nodes=has_all_nodes,
+    )
 
 
 def _notifications(options: AggregatorOptions) -> NotificationSettings | None:

@@ -16,6 +16,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.history_events import (
     POLICY_FORMAT,
     AgentLivenessChanged,
+    FleetListed,
     HistoryNote,
     NodeObserved,
     NodeRemoved,
@@ -54,7 +55,8 @@ class History:
 
     decisions: returns operators' decisions, by name of the incident. started_at: seconds of a monotonic
     clock, the start of the aggregator. resumed: returns who ended the latest pause, and when; empty if
-    unknown. actions: returns the stored actions.
+    unknown. actions: returns the stored actions. has_all_nodes: returns whether the planner has all Nodes
+    with their marks; never without Kubernetes, where a node is known from its first report on.
     """
 
     def __init__(
@@ -66,10 +68,13 @@ class History:
         *,
         resumed: Callable[[], str] = str,
         actions: Callable[[], Collection[NodeAction]] = tuple,
+        has_all_nodes: Callable[[], bool] = lambda: False,
     ) -> None:
         self.writer = writer
         self._planner = planner
         self._decisions = decisions
+        self._has_all_nodes = has_all_nodes
+        self._is_listed = False
         self._resumed = resumed
         self._actions = actions
         self._started_at = started_at
@@ -113,12 +118,22 @@ class History:
             self._record_reports(now.wall, frozenset() if is_renewed else self._planner.stale_agents.stale)
             self._record_incidents(now.wall, self._planner.all_incidents())
             self._record_changes(now)
+        if not self._is_listed and self._has_all_nodes():
+            self._is_listed = True
+            marks = frozenset(
+                _mark_note(uid, device)
+                for uid, records in self._marks.items()
+                for device in records.carriers
+                if records.record_of(device) != MarkRecord()
+            )
+            self.writer.put(FleetListed(now.wall, frozenset(self._nodes), marks))
 
     def _forget_recorded(self) -> None:
         """Forget what was recorded, so that a file without it receives the present state, as after a start.
 
         Planned releases stay: they are not observed yet.
         """
+        self._is_listed = False
         self._nodes.clear()
         self._marks.clear()
         self._stale = frozenset()
@@ -213,8 +228,7 @@ class History:
             key = cause.check, cause.target
             if key not in left and (released := planned.pop(key, None)) is not None:
                 self._add_note(at, NoteKind.RELEASED, node.key, node.name, released)
-        kind = NoteKind.MARKS if device is None else NoteKind.RULE
-        name = node.key if device is None else device_mark_name(node.key, device)
+        kind, name = _mark_note(node.key, device)
         self.writer.put(HistoryNote(at, kind, name, node.name, encode_record(after)))
 
     def _record_policy(self, now: Instant) -> None:
@@ -255,6 +269,13 @@ class History:
             if self._finished.get(action.key) != action.state.is_finished:
                 self._add_note(at, NoteKind.ACTION, action.key, action.node, action)
         self._finished = {action.key: action.state.is_finished for action in actions}
+
+
+def _mark_note(uid: str, device: Device | None) -> tuple[NoteKind, str]:
+    """Return the kind and name of the note with the marks of a node (None) or of a device."""
+    if device is None:
+        return NoteKind.MARKS, uid
+    return NoteKind.RULE, device_mark_name(uid, device)
 
 
 def policy_text(policy: Policy) -> str:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 
-from nodeguard.fleet.state.history_events import HistoryEvent, HistoryNote, NoteKind, ReportReceived
+from nodeguard.fleet.state.history_events import (
+    FleetListed,
+    HistoryNote,
+    NoteKind,
+    RecordedEvent,
+    ReportReceived,
+)
 
 # Estimated bytes that may wait. The start of 7,500 nodes takes 9 MiB if none of it is written meanwhile.
 MAX_BYTES = 16 << 20
 
-# Estimated bytes of a transition, of a report, and of each of its findings.
-_TRANSITION, _REPORT, _FINDING = 250, 900, 1500
+# Estimated bytes of a transition, of a report, of each of its findings, and of the name of a node.
+_TRANSITION, _REPORT, _FINDING, _NAME = 250, 900, 1500, 100
 
 
 class TransitionQueue:
@@ -23,7 +29,7 @@ class TransitionQueue:
     def __init__(self) -> None:
         self.lost = 0
         self.has_dropped = False
-        self._steps: deque[HistoryEvent] = deque()
+        self._steps: deque[RecordedEvent] = deque()
         self._bytes = 0
         # Time of the first transition that was lost and is in no gap yet, in seconds since the epoch.
         self._lost_since: float | None = None
@@ -31,13 +37,13 @@ class TransitionQueue:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def put(self, step: HistoryEvent) -> None:
+    def put(self, step: RecordedEvent) -> None:
         """Add the latest transition."""
         self._steps.append(step)
         self._bytes += _size(step)
         self._drop_oldest()
 
-    def take(self, most: int) -> list[HistoryEvent]:
+    def take(self, most: int) -> list[RecordedEvent]:
         """Remove and return the oldest transitions; first the gap of those that were lost before them."""
         steps = [self._steps.popleft() for _ in range(min(most, len(self._steps)))]
         self._bytes -= sum(map(_size, steps))
@@ -46,7 +52,7 @@ class TransitionQueue:
             self._lost_since = None
         return steps
 
-    def put_back(self, steps: list[HistoryEvent]) -> None:
+    def put_back(self, steps: list[RecordedEvent]) -> None:
         """Return transitions that were taken and not written."""
         first = steps[0]
         if isinstance(first, HistoryNote) and first.kind is NoteKind.GAP:
@@ -72,11 +78,13 @@ class TransitionQueue:
                 self._lost_since = step.at
 
 
-def _size(step: HistoryEvent) -> int:
+def _size(step: RecordedEvent) -> int:
     """Return the estimated bytes of a transition, without what the planner stores anyway."""
     match step:
         case ReportReceived(_, _, report):
             return _REPORT + _FINDING * len(report.findings)
+        case FleetListed(_, nodes, _):
+            return _TRANSITION + _NAME * len(nodes)
         case HistoryNote():
             return _TRANSITION + len(step.text)
     return _TRANSITION

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from hashlib import blake2b
 from typing import Any
 
@@ -13,11 +13,12 @@ from nodeguard.aggregator.history.file import open_for_writing
 from nodeguard.fleet.policy_rules import UPGRADE_LABELS
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
-    HistoryEvent,
+    FleetListed,
     HistoryNote,
     NodeObserved,
     NodeRemoved,
     NoteKind,
+    RecordedEvent,
     ReportReceived,
 )
 from nodeguard.model.inventory import InventoryNode
@@ -25,6 +26,7 @@ from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 
 # Kinds with a current value, the latest one; the others are events.
 _CURRENT = (NoteKind.MARKS, NoteKind.RULE, NoteKind.DECISION, NoteKind.PAUSE, NoteKind.POLICY)
+_MARKS = frozenset({NoteKind.MARKS.value, NoteKind.RULE.value})
 STALE = "stale"
 
 # Cached ids of shared texts, and cached latest values by name.
@@ -78,7 +80,7 @@ class HistoryStore:
         """Close the file."""
         self._connection.close()
 
-    def add(self, steps: Sequence[HistoryEvent], alive: float) -> None:
+    def add(self, steps: Sequence[RecordedEvent], alive: float) -> None:
         """Add the new transitions, all or none. After an error this store must not be used again.
 
         steps: they may have waited for the disk. alive: now, in seconds since the epoch.
@@ -96,7 +98,7 @@ class HistoryStore:
         self.added += self._new
         self._new = 0
 
-    def _add(self, step: HistoryEvent) -> None:
+    def _add(self, step: RecordedEvent) -> None:
         match step:
             case ReportReceived():
                 self._report(step)
@@ -106,14 +108,28 @@ class HistoryStore:
                 row = (node.name, 0, node.gpus, int(node.out_by_operator), self._text(_json(rest)))
                 self._node(at, node.key, (*row, _text(upgrade), _text(_operator_settings(node))))
             case NodeRemoved(at, uid, name):
-                if uid in self._nodes:
-                    self._node(at, uid, (name, 1, 0, 0, 0, "{}", "{}"))
-                    del self._nodes[uid]
-                self._reports.pop(uid, None)
+                self._remove_node(at, uid, name)
+            case FleetListed(at, nodes, marks):
+                self._end_unlisted(at, nodes, marks)
             case AgentLivenessChanged(at, uid, name, stale):
                 self._add_liveness(at, uid, name, stale=stale)
             case HistoryNote(at, kind, name, node, text):
                 self._add_note(at, kind.value, name, node, text)
+
+    def _remove_node(self, at: float, uid: str, name: object) -> None:
+        if uid in self._nodes:
+            self._node(at, uid, (name, 1, 0, 0, 0, "{}", "{}"))
+            del self._nodes[uid]
+        self._reports.pop(uid, None)
+
+    def _end_unlisted(self, at: float, nodes: Set[str], marks: Set[tuple[str, str]]) -> None:
+        """Add the end of the nodes and marks that are not in a list."""
+        for uid in self._nodes.keys() - nodes:
+            self._remove_node(at, uid, self._nodes[uid][0])
+        for kind, name in self._latest.keys() - marks:
+            if kind in _MARKS and self._latest[kind, name] != _NOTHING:
+                [node] = self._connection.execute(_NODE_OF_NOTE, (kind, name)).fetchone()
+                self._add_note(at, kind, name, node, "")
 
     def _report(self, step: ReportReceived) -> None:
         report = step.report
@@ -225,6 +241,7 @@ SELECT kind, name, text FROM note
 WHERE kind IN ('marks', 'rule', 'decision', 'action', 'pause', 'policy', 'stale')
     AND id IN (SELECT max(id) FROM note GROUP BY kind, name)
 """
+_NODE_OF_NOTE = "SELECT node FROM note WHERE kind = ? AND name = ? ORDER BY id DESC LIMIT 1"
 _QUANTILE = """
 SELECT at FROM (SELECT at FROM report UNION ALL SELECT at FROM note) ORDER BY at LIMIT 1 OFFSET ?
 """
@@ -267,4 +284,4 @@ def _hashed(text: bytes | str) -> bytes:
     return blake2b(data, digest_size=12).digest()
 
 
-_YES = _hashed("true")
+_YES, _NOTHING = _hashed("true"), _hashed("")

@@ -15,7 +15,7 @@ from msgspec import Struct
 from nodeguard.aggregator.history.file import DamagedFileError, ForeignFileError, HistoryFileError
 from nodeguard.aggregator.history.queue import MAX_BYTES, TransitionQueue
 from nodeguard.aggregator.history.store import HistoryStore
-from nodeguard.fleet.state.history_events import HistoryEvent
+from nodeguard.fleet.state.history_events import RecordedEvent
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class HistoryWriter:
         """Return how many transitions were never written."""
         return self._queue.lost
 
-    def put(self, step: HistoryEvent) -> None:
+    def put(self, step: RecordedEvent) -> None:
         """Write a transition."""
         with self._changed:
             if self._refused or self._closed:
@@ -130,14 +130,14 @@ class HistoryWriter:
         if self._store is not None:
             self._store.close()
 
-    def _next(self) -> list[HistoryEvent]:
+    def _next(self) -> list[RecordedEvent]:
         """Return the next transitions; none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
             self._changed.wait_for(lambda: len(self._queue) >= _BATCH or self._closed, self._gather)
             return self._queue.take(_BATCH)
 
-    def _write(self, steps: list[HistoryEvent]) -> bool:
+    def _write(self, steps: list[RecordedEvent]) -> bool:
         """Write transitions. Returns whether that succeeded."""
         self._busy = time.monotonic()
         try:

@@ -38,6 +38,18 @@ class NodeRemoved(Struct, frozen=True):
     node: str
 
 
+class FleetListed(Struct, frozen=True):
+    """All nodes and marks are as they were recorded before this: any others in the file are gone. A recorder
+    that starts has not observed their end.
+
+    nodes: uids. marks: the kind and name of each note with a mark.
+    """
+
+    at: float
+    nodes: frozenset[str]
+    marks: frozenset[tuple[str, str]]
+
+
 class AgentLivenessChanged(Struct, frozen=True):
     """A node's agent became stale, or reports again."""
 
@@ -110,6 +122,8 @@ class NodeSettings(Struct, frozen=True, omit_defaults=True):
 
 
 HistoryEvent = ReportReceived | NodeObserved | NodeRemoved | AgentLivenessChanged | HistoryNote
+# What a recorder passes on: the file has the transitions that follow from a list.
+RecordedEvent = HistoryEvent | FleetListed
 
 
 def recorded_node(node: InventoryNode) -> InventoryNode:

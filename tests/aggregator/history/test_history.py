@@ -257,5 +257,33 @@ def test_the_present_state_is_recorded_after_transitions_were_lost(
     assert scene.writer.lost > 0
 
 
+def test_marks_and_nodes_that_ended_without_an_aggregator_end_with_its_start(scene: Scene) -> None:
+    scene.tick()
+    scene.handler(CALLER, report(1, 7, finding()))
+    scene.plan()
+    scene.tick()
+    scene.writer.close()
+    after = Scene(scene.path)
+    after.fleet.after(60.0)
+    after.fleet.planner.remove_node("uid-2")
+    is_read = False
+    after.history = History(
+        after.fleet.planner, dict, after.writer, after.fleet.mono, has_all_nodes=lambda: is_read
+    )
+    after.tick()
+    until(lambda: is_idle(after) and after.writer.size)
+    assert (after.notes("marks")[-1] != "", rows(after.path, "SELECT node FROM node WHERE deleted")) == (
+        True,
+        [],
+    )
+    is_read = True
+    for _ in range(2):
+        after.tick()
+    after.writer.close()
+    assert ([text != "" for text in after.notes("marks")]) == [True, False]
+    assert rows(after.path, "SELECT node FROM note WHERE kind = 'marks'") == ["node-1", "node-1"]
+    assert rows(after.path, "SELECT node FROM node WHERE deleted") == ["node-2"]
+
+
 def is_idle(scene: Scene) -> bool:
     return not scene.writer._queue and scene.writer._busy is None
