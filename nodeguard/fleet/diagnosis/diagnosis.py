@@ -214,11 +214,13 @@ class Diagnosis:
 
     def _is_of_suppressed(self, candidate: Candidate, suppressed: Set[str]) -> bool:
         """Return whether nearly all votes of a candidate are for suppressed checks."""
+        checks = set(self.voting.checks_of(candidate.fault_class, candidate.voters))
+        if checks.isdisjoint(suppressed):
+            return False
         others = set[str]()
-        for check in self.voting.checks_of(candidate.fault_class, candidate.voters):
-            if check not in suppressed:
-                onsets = self.voting.firings[check].latest
-                others |= {uid for uid, at in candidate.voters.items() if onsets.get(uid) == at}
+        for check in checks - suppressed:
+            onsets = self.voting.firings[check].latest
+            others |= {uid for uid, at in candidate.voters.items() if onsets.get(uid) == at}
         return len(others) < self.rule.min_nodes
 
     def _version_of(self, candidate: Candidate, now: float) -> str:

@@ -193,6 +193,19 @@ def test_two_nodes_are_enough_in_a_small_domain(nodes: int, failing: int, is_deg
     assert fleet.degraded == (["fabric/p1/l3"] if is_degraded else [])
 
 
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_small_leaves_of_many_pods_that_fail_together_or_in_turn_are_degraded(seconds: float) -> None:
+    fleet = Voters()
+    for pod in range(3):
+        for uid in fleet.leaf(pod, 3)[6:]:
+            fleet.diagnosis.set_domains(uid, ())
+    for pod in range(3):
+        fleet.show(fleet.leaf(pod, 3, 2))
+        fleet.after(seconds)
+    fleet.after(1_000.0)
+    assert (fleet.degraded, fleet.suppressed) == (["fabric/p0/l3", "fabric/p1/l3", "fabric/p2/l3"], {})
+
+
 def test_nodes_with_frequent_onsets_do_not_vote() -> None:
     fleet = Voters()
     for _ in range(4):
