@@ -6,10 +6,10 @@ Pure. Times are seconds of a clock that never jumps.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from math import inf
 
-from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
+from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence, ShownFault
 from nodeguard.fleet.diagnosis.results import (
     BEFORE_FIRST_VOTE,
     Candidate,
@@ -49,7 +49,7 @@ class DomainRecovery:
         votes = self._votes.latest_votes(domain, degraded.fault_classes)
         nodes = {*self._evidence.members.nodes(domain), *degraded.moved}
         faults = self._evidence.shown_faults(nodes, degraded, self._votes, now)
-        for shown in (votes, {uid: fault.last for uid, fault in faults.items()}):
+        for shown in (votes, {uid: _last(shown_faults) for uid, shown_faults in faults.items()}):
             last_shown |= {uid: at for uid, at in shown.items() if at > last_shown.get(uid, -inf)}
         size = max(degraded.size, self._votes.members.size(domain))
         shares = [self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes]
@@ -74,7 +74,7 @@ class DomainRecovery:
     def faulty_moved_nodes(self, degraded: DegradedDomain, now: float) -> tuple[str, ...]:
         """Return the nodes that left a domain and have shown its fault ever since."""
         shown = self._evidence.shown_faults(degraded.moved, degraded, self._votes, now)
-        return tuple(uid for uid in degraded.moved if uid in shown and shown[uid].last >= now)
+        return tuple(uid for uid in degraded.moved if uid in shown and _last(shown[uid]) >= now)
 
     def faulty_parts(self, degraded: DegradedDomain, now: float) -> Iterator[Candidate]:
         """Yield the parts of a parent domain that still show a fault of it, with the onsets of their nodes,
@@ -84,11 +84,12 @@ class DomainRecovery:
             return
         nodes = self._evidence.members.nodes(degraded.domain)
         shown = self._evidence.shown_faults(nodes, degraded, self._votes, now)
-        onsets = {
-            uid: fault.since
-            for uid, fault in shown.items()
-            if fault.last >= now and degraded.began - BEFORE_FIRST_VOTE <= fault.since < inf
-        }
+        earliest = degraded.began - BEFORE_FIRST_VOTE
+        onsets: dict[str, float] = {}
+        for uid, faults in shown.items():
+            since = [fault.since for fault in faults if fault.last >= now and earliest <= fault.since < inf]
+            if since:
+                onsets[uid] = min(since)
         shares = (self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes)
         for part in self._parts(degraded.domain, onsets.keys(), min(shares, default=inf)):
             members = self._evidence.members.nodes(part)
@@ -113,3 +114,8 @@ class DomainRecovery:
             is_whole = grandchildren and len(grandchildren & set(below)) >= most_children(len(grandchildren))
             parts += [child] if is_whole else below
         return parts
+
+
+def _last(faults: Iterable[ShownFault]) -> float:
+    """Return when a node last showed any of its faults, in seconds of the monotonic clock."""
+    return max(fault.last for fault in faults)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from math import inf
 from typing import NamedTuple
 
@@ -155,14 +155,13 @@ class NodeEvidence:
 
     def shown_faults(
         self, uids: Iterable[str], degraded: DegradedDomain, votes: VoteIndex, now: float
-    ) -> Mapping[str, ShownFault]:
-        """Return since when, and when last, each of some nodes shows any fault class of a degraded domain, by
-        uid.
+    ) -> Mapping[str, Sequence[ShownFault]]:
+        """Return the faults of any fault class of a degraded domain that some nodes show, by uid.
 
         A stale node shows the faults of its latest report. A node without any report shows them if it stopped
         with the domain, or may have shown them before this start: nothing proves that they are over.
         """
-        shown: dict[str, ShownFault] = {}
+        shown: dict[str, Sequence[ShownFault]] = {}
         classes = frozenset(degraded.fault_classes)
         counts_stopped = not classes.isdisjoint(votes.classes_of(STALE_CHECK))
         for uid in uids:
@@ -180,8 +179,7 @@ class NodeEvidence:
             if counts_stopped and uid in self.stopped.since:
                 faults.append(ShownFault(self.stopped.since[uid], now))
             if faults:
-                since = min(fault.since for fault in faults)
-                shown[uid] = ShownFault(since, max(fault.last for fault in faults))
+                shown[uid] = faults
         return shown
 
     def _may_have_shown(self, uid: str, degraded: DegradedDomain, votes: VoteIndex, now: float) -> bool:

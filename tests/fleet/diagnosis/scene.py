@@ -92,11 +92,11 @@ class Voters(NodeEvidence):
 
     def shown_faults(
         self, uids: Iterable[str], degraded: DegradedDomain, votes: VoteIndex, now: float
-    ) -> dict[str, ShownFault]:
+    ) -> dict[str, list[ShownFault]]:
         """Return the faults of some nodes on which a check of a domain's fault classes fires."""
         nodes = frozenset(uids)
         return {
-            uid: ShownFault(firings.latest.get(uid, 0.0), now)
+            uid: [ShownFault(firings.latest.get(uid, 0.0), now)]
             for check, firings in votes.firings.items()
             if not votes.classes_of(check).keys().isdisjoint(degraded.fault_classes)
             for uid in firings.active & nodes

@@ -52,6 +52,22 @@ def test_a_leaf_that_stays_dead_when_its_pod_recovers_is_degraded(pod: int, leaf
     assert (degraded(made), made.marked()) == ([], [])
 
 
+def test_nodes_with_an_older_fault_count_for_the_leaf_that_stays_dead_when_its_pod_recovers() -> None:
+    made = fleet(40, 8, 120)
+    older = replace(down(), target="port/mlx5_1/1", component="mlx5_1")
+    for number in (0, 1):
+        made.report(number, older)
+    advance(made, 86_400.0, 600.0)
+    older = replace(older, age=86_400.0)
+    for number in range(40):
+        made.report(number, down(), *[older] * (number in {0, 1}))
+    advance(made, 120.0)
+    assert degraded(made) == ["fabric/p0"]
+    well(made, range(4, 40))
+    advance(made, 3_600.0, 30.0)
+    assert degraded(made) == ["fabric/p0/r0"]
+
+
 def test_a_leaf_with_flapping_links_stays_degraded_when_its_pod_recovers() -> None:
     made = fleet(40, 8, 120)
     for number in range(40):
