@@ -15,21 +15,13 @@ _DAY = 86_400.0
 _TIME = itemgetter(0)  # of an onset
 
 
-class PriorRate(NamedTuple):
-    """The prior data of a check. usual: unconfirmed onsets a day, while the fleet's own rate is not measured.
-    began: when the diagnosis started.
-    """
-
-    usual: float
-    began: float
-
-
 class UnexplainedFirings(NamedTuple):
-    """Nodes with firings that nothing explains. window: seconds within which the check began to fire; limit:
-    maximum number of nodes by chance.
+    """Nodes with firings that nothing explains. window: seconds within which the check began to fire; usual:
+    number of nodes on which it usually does so; limit: their maximum by chance.
     """
 
     window: float
+    usual: float
     limit: int
     nodes: frozenset[str]
 
@@ -135,43 +127,35 @@ class CheckFirings:
         """Return whether the check has no recent firing: then only its usual rate remains."""
         return not (self.active or self.latest or self._unconfirmed)
 
-    def limit(self, window: float, before: PriorRate, now: float) -> int:
-        """Return on how many nodes it may fire within a window by chance, from the earlier rate of
-        unconfirmed onsets: faults with a proof do not hide false alarms.
+    def _usual_count(self, window: float, prior: float, began: float, now: float) -> float:
+        """Return on how many nodes it usually fires within a window, with the margin: from the earlier rate
+        of unconfirmed onsets, as faults with a proof do not hide false alarms.
         """
-        return max(
-            self.rule.suppression.min_nodes,
-            poisson_limit(self.usual_count(window, before, now), self.rule.suppression.significance) + 1,
-        )
-
-    def usual_count(self, window: float, before: PriorRate, now: float) -> float:
-        """Return the number of nodes on which it usually fires within a window, with the margin."""
-        # Three decimals: the limits of equal counts are remembered.
-        return round(self.rule.rate_margin * self.usual_rate(window, before, now) * window, 3)
-
-    def usual_rate(self, window: float, before: PriorRate, now: float) -> float:
-        """Return on how many nodes it usually fires in a second. window: latest seconds, not counted."""
-        since = max(before.began, self._complete_since)
+        since = max(began, self._complete_since)
         observed = min(now - since, self._longest) - window
-        self._rate.begin(before.began + self._longest)
+        self._rate.begin(began + self._longest)
         first = bisect_left(self._unconfirmed, since, key=_TIME)
         earlier = bisect_right(self._unconfirmed, now - window, lo=first, key=_TIME) - first
-        onsets = earlier, max(0.0, observed)
         daily_onsets = self.rule.suppression.usual_daily_onsets
-        rate = self._rate.per_node(1, now, max(before.usual, daily_onsets) / _DAY, onsets)
-        return max(daily_onsets / _DAY, rate)
+        prior_rate = max(prior, daily_onsets) / _DAY
+        rate = self._rate.per_node(1, now, prior_rate, (earlier, max(0.0, observed)))
+        # Three decimals: the limits of equal counts are remembered.
+        return round(self.rule.rate_margin * max(daily_onsets / _DAY, rate) * window, 3)
 
     def unexplained(
         self,
         explained: Set[str],
         are_independent: Callable[[Collection[str], int], bool],
-        before: PriorRate,
+        prior: float,
+        began: float,
         now: float,
     ) -> Iterator[UnexplainedFirings]:
         """Yield, for each window, the nodes on which it fires more often than by chance and without an
         explanation. A fault that the kernel log confirms is no false alarm.
 
         are_independent: returns whether some nodes count as at least so many independent ones.
+        prior: unconfirmed onsets a day, while the fleet's own rate is not measured.
+        began: when the diagnosis started.
         """
         excluded = self.kernel_confirmed.union(explained)
         unexplained = {uid: at for uid, at in self.latest.items() if uid not in excluded}
@@ -180,7 +164,7 @@ class CheckFirings:
         for window in self.rule.suppression.windows:
             # A longer window needs as long a past. In the shortest, the findings of agents that started with
             # the aggregator seem to begin at the start. Few of them begin to fire with the others.
-            is_early = now - before.began < window
+            is_early = now - began < window
             if is_early and window > self.rule.suppression.windows[0]:
                 break
             since = now - window
@@ -189,6 +173,8 @@ class CheckFirings:
                 nodes -= self.unobserved
             if len(nodes) < self.rule.suppression.min_nodes:
                 continue
-            limit = self.limit(window, before, now)
+            usual = self._usual_count(window, prior, began, now)
+            by_chance = poisson_limit(usual, self.rule.suppression.significance)
+            limit = max(self.rule.suppression.min_nodes, by_chance + 1)
             if len(nodes) >= limit and are_independent(nodes, limit):
-                yield UnexplainedFirings(window, limit, nodes)
+                yield UnexplainedFirings(window, usual, limit, nodes)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from functools import partial
 from itertools import chain
 
-from nodeguard.fleet.diagnosis.check_firings import PriorRate, UnexplainedFirings
+from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
 from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.shared_versions import MAX_FLEET_SHARE, recent_version
@@ -60,7 +60,7 @@ def _unexplained(
     """Return the firings of a check that neither its candidates nor other causes explain; None for few."""
     firings, members, rule = votes.firings[check], votes.members, votes.rule
     topology_of = members.topology_of
-    before = PriorRate(votes.usual_rate(check) * len(members), votes.began)
+    prior = votes.usual_rate(check) * len(members)
     # One version is most of a fleet: its nodes are independent.
     topologies = {
         topology
@@ -82,7 +82,7 @@ def _unexplained(
         or misplaced. explained: nodes that are not among the unexplained ones.
         """
         nodes, since = unexplained.nodes, now - unexplained.window
-        by_chance = poisson_limit(firings.usual_count(unexplained.window, before, now), _STRAY_CHANCE)
+        by_chance = poisson_limit(unexplained.usual, _STRAY_CHANCE)
         recent = nodes.union(uid for uid, at in firings.latest.items() if at > since and uid in explained)
         is_explained = any(
             len(nodes - places) <= by_chance
@@ -97,14 +97,14 @@ def _unexplained(
         # of them may as well be the false alarm.
         is_clear = any(candidate.share >= rule.weak_evidence.share for candidate in candidates)
         has_others = len(affected) <= MAX_FLEET_SHARE * len(members)
-        for unexplained in firings.unexplained(explained, lambda *_: True, before, now):
+        for unexplained in firings.unexplained(explained, lambda *_: True, prior, votes.began, now):
             is_likely = is_clear and has_others and are_likelier(candidates, unexplained.nodes, members)
             if not have_one_cause(unexplained, [affected if is_likely else set()], explained):
                 return unexplained
     share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
     are_independent = partial(_are_independent, topologies=topologies, share=share, members=members)
     excluded = affected.union(explained)
-    for unexplained in firings.unexplained(excluded, are_independent, before, now):
+    for unexplained in firings.unexplained(excluded, are_independent, prior, votes.began, now):
         parents = _largest_parents(unexplained.nodes, topologies, excluded, members)
         # Without a parent: all may be misplaced nodes of domains that are excluded.
         if not have_one_cause(unexplained, chain([frozenset[str]()], parents), excluded):
