@@ -114,7 +114,7 @@ class _AffectedDomains:
     def _votes_of_fleet(self, window: float) -> int:
         """Return the number of nodes in the fleet with a vote within a window."""
         if window not in self._recent:
-            self._recent[window] = self._votes.recent(window, self._now)
+            self._recent[window] = len(self._votes.current_voters(self._now, window))
         return self._recent[window]
 
 

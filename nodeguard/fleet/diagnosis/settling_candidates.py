@@ -53,7 +53,7 @@ class SettlingCandidates:
         is_due = now >= self._chose + SOON
         self._chose = now if is_due else self._chose
         for fault_class, votes in self._votes.votes_by_class.items():
-            new_voters, self._votes.new_voters[fault_class] = self._votes.new_voters[fault_class], set()
+            new_voters, votes.new_voters = votes.new_voters, set()
             leaves = {leaf for uid in new_voters for leaf in votes.lowest_domains(uid)}
             if is_due:
                 leaves |= self._affected[fault_class].keys()

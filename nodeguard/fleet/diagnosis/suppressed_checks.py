@@ -97,7 +97,7 @@ class SuppressedChecks:
                     firings.forget_onset(uid)
         scope, nodes = self._scope(suppressed), {*suppressed.nodes, *self._remaining.get(check, ())}
         nodes.update(uid for uid in firings.latest if scope is None or uid in scope)
-        self._votes.withdraw(check, nodes, self._counts)
+        self._votes.withdraw(check, nodes, self.suppression)
 
     def end(self, suppressed: SuppressedCheck, at: float) -> None:
         """Record that a check was suppressed until a time, also before this start: earlier onsets do not
@@ -109,7 +109,7 @@ class SuppressedChecks:
             self._remaining.pop(check, None)
         self._recurrence.record_end(check, suppressed.times, at)
         until = inf if suppressed.confined_at is None else suppressed.confined_at + CLOCK_TOLERANCE
-        self._votes.end_suppression(check, min(at, until), suppressed.domain, self._counts)
+        self._votes.end_suppression(check, min(at, until), suppressed.domain, self.suppression)
 
     def confine(self, uid: str, check: str, at: float) -> bool:
         """Add a node to those on which a suppression stays, if the check fires on it since before that was
@@ -231,10 +231,6 @@ class SuppressedChecks:
                 times=times,
             )
         )
-
-    def _counts(self, check: str, uid: str) -> bool:
-        """Return whether the votes of a node for a check count."""
-        return self.suppression(check, uid) is None
 
     def clear_recovered(self, now: float) -> None:
         """End the episodes of checks that began to fire on few nodes for long enough. A check that still

@@ -94,7 +94,7 @@ class VoteCollector:
             warns = finding.health == Health.WARNING
             self.diagnosis.voting.add_check(finding.check, finding.topologies, warns=warns)
         for fault in report.injections if report is not None else ():
-            self.diagnosis.voting.add_classes(fault.finding.check, fault.finding.topologies)
+            self.diagnosis.voting.add_check(fault.finding.check, fault.finding.topologies)
         voted = bool(self.diagnosis.members.paths(uid))
         self.diagnosis.voting.record_versions(uid, versions, self.evidence.observed_at.mono)
         self.diagnosis.set_domains(uid, (*paths, *versions) if votes else ())

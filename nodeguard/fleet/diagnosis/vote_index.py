@@ -6,8 +6,10 @@ Times are seconds of a clock that never jumps.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from math import inf
+
+from msgspec import Struct
 
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings
 from nodeguard.fleet.diagnosis.results import ALL_REPORTED, VoteTally
@@ -18,14 +20,24 @@ from nodeguard.fleet.state.topology.members import DomainMembers, path_prefixes
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 
 
+class _VotingCheck(Struct):
+    """How a check votes: in which topologies, and in which fault classes. only_warns: whether all of its
+    findings were warnings; None without any.
+    """
+
+    topologies: frozenset[str] = frozenset()
+    classes: Mapping[str, FaultVotes] = {}
+    only_warns: bool | None = None
+
+
 class VoteIndex:
     """The votes and firings. members: the nodes that may vote, with their domains. votes_by_class: by fault
     class. firings: by check.
 
     began: time of the first evaluation; infinity before. changed_checks: checks that fired since the latest;
-    new_onsets: on which nodes, by check; new_voters: uids that voted since, by class. version_changes: when a
-    node got another version, by uid and domain. earlier_term: from when until when an earlier aggregator led;
-    late: nodes with a first report long after the start of this one.
+    new_onsets: on which nodes, by check. version_changes: when a node got another version, by uid and domain.
+    earlier_term: from when until when an earlier aggregator led; late: nodes with a first report long after
+    the start of this one.
     """
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
@@ -35,15 +47,12 @@ class VoteIndex:
         self.firings: dict[str, CheckFirings] = {}
         self.changed_checks: set[str] = set()
         self.new_onsets: dict[str, set[str]] = {}
-        self.new_voters: dict[str, set[str]] = {}
         self.version_changes: dict[tuple[str, str], float] = {}
         self.began = inf
         self.earlier_term = (inf, -inf)
         self.late: set[str] = set()
         self._versions: dict[str, tuple[str, ...]] = {}  # the latest of each topology, by uid
-        self._topologies: dict[str, frozenset[str]] = {}  # in which each check may vote
-        self._classes: dict[str, dict[str, FaultVotes]] = {}
-        self._warns: dict[str, bool] = {}
+        self._checks: dict[str, _VotingCheck] = {}
         # When the suppression of a check ended, by check and domain; empty for all nodes.
         self._ended: dict[tuple[str, str], float] = {}
         # The usual rates of the fault classes, and when domains were last cleared, also of earlier rules.
@@ -65,8 +74,8 @@ class VoteIndex:
             )
             for item in rule.classes
         }
-        self.new_voters = {name: set() for name in self.votes_by_class}
-        self._classes = {check: self._voting(check, paths) for check, paths in self._topologies.items()}
+        for name, check in self._checks.items():
+            check.classes = self._voting(name, check.topologies)
         for firings in self.firings.values():
             firings.rule = rule
         self.changed_checks.update(self.firings)
@@ -81,9 +90,8 @@ class VoteIndex:
             return False
         for name, votes in self.votes_by_class.items():
             if votes.update_domains(uid):
-                self.new_voters[name].add(uid)
                 self.changed_checks.update(
-                    check for check, classes in self._classes.items() if name in classes
+                    check for check, voting in self._checks.items() if name in voting.classes
                 )
         # A check that votes for nothing may be suppressed on the earlier domains only.
         self.touch(uid)
@@ -149,25 +157,21 @@ class VoteIndex:
     def vote(self, uid: str, check: str, topologies: Iterable[str], at: float) -> None:
         """Vote for a check on a node, with a fault that may be shared in some topologies."""
         topologies = tuple(topologies)
-        self.add_classes(check, topologies)
-        for name, votes in self.classes_of(check).items():
+        self.add_check(check, topologies)
+        for votes in self.classes_of(check).values():
             if not votes.vote_rules.keys().isdisjoint(topologies):
                 votes.vote(uid, topologies, at)
-                self.new_voters[name].add(uid)
 
-    def add_check(self, check: str, topologies: tuple[str, ...], *, warns: bool) -> None:
-        """Add a check that an agent reports, with the topologies in which it may vote. warns: whether its
-        findings are warnings, which ask for no mark.
+    def add_check(self, check: str, topologies: Iterable[str], *, warns: bool | None = None) -> None:
+        """Add a check, with the topologies in which it may vote. warns: whether a finding of it is a warning,
+        which asks for no mark; None without a finding, as of an injected fault.
         """
-        self.add_classes(check, topologies)
-        self._warns[check] = warns and self._warns.get(check, True)
-
-    def add_classes(self, check: str, topologies: Collection[str]) -> None:
-        """Add the fault classes of a check, also of one that only injected faults have."""
-        before = self._topologies.get(check, frozenset[str]())
-        if not before.issuperset(topologies):
-            self._topologies[check] = before.union(topologies)
-            self._classes[check] = self._voting(check, self._topologies[check])
+        voting = self._checks.setdefault(check, _VotingCheck())
+        if not voting.topologies.issuperset(topologies):
+            voting.topologies = voting.topologies.union(topologies)
+            voting.classes = self._voting(check, voting.topologies)
+        if warns is not None:
+            voting.only_warns = warns and voting.only_warns is not False
 
     def record_active(self, uid: str, check: str) -> None:
         """Record that a check fires on a node, if that node may vote, without an onset."""
@@ -178,20 +182,22 @@ class VoteIndex:
         """Record that a check does not fire on a node any more."""
         self.firings_of(check).active.discard(uid)
 
-    def end_suppression(self, check: str, at: float, domain: str, counts: Callable[[str, str], bool]) -> None:
+    def end_suppression(
+        self, check: str, at: float, domain: str, suppression: Callable[[str, str], object]
+    ) -> None:
         """Record that the suppression of a check on the nodes of a domain, empty for all, ended: onsets up to
-        a time do not count there, nor their votes. counts: see `withdraw`.
+        a time do not count there, nor their votes. suppression: see `withdraw`.
         """
         self._ended[check, domain] = max(at, self._ended.get((check, domain), at))
         ended = self.firings_of(check).forget_onsets(at, lambda uid: self._is_in(uid, domain))
-        self.withdraw(check, ended, counts)
+        self.withdraw(check, ended, suppression)
 
     def explained_by_ended_domains(self, check: str) -> set[str]:
         """Return the nodes on which the latest onset of a check is from before the end of a degraded domain,
         which explains it: a domain of each fault class of the check.
         """
         classes = self.classes_of(check).values()
-        if not classes or not all(votes.has_ended_domains for votes in classes):
+        if not classes or not all(votes.ended for votes in classes):
             return set()
         return {
             uid
@@ -202,9 +208,9 @@ class VoteIndex:
     def _is_in(self, uid: str, domain: str) -> bool:
         return not domain or uid in self.members.nodes(domain)
 
-    def withdraw(self, check: str, uids: Iterable[str], counts: Callable[[str, str], bool]) -> None:
+    def withdraw(self, check: str, uids: Iterable[str], suppression: Callable[[str, str], object]) -> None:
         """Withdraw the votes for a check on some nodes, as if it had not voted there. The other checks of its
-        classes need another evaluation. counts: returns whether another check may vote on a node.
+        classes need another evaluation. suppression: returns that of another check on a node, or None.
         """
         nodes, classes = frozenset(uids), self.classes_of(check)
         others: dict[str, dict[str, float]] = {name: {} for name in classes}
@@ -215,7 +221,7 @@ class VoteIndex:
                 self.changed_checks.add(other)
             for uid in affected:
                 onset = firings.latest[uid]
-                for name in shared if counts(other, uid) else ():
+                for name in shared if suppression(other, uid) is None else ():
                     others[name][uid] = max(onset, others[name].get(uid, onset))
         for name, votes in classes.items():
             for uid in nodes:
@@ -240,7 +246,7 @@ class VoteIndex:
 
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
         """Return the votes of the fault classes in which a check may vote, by fault class."""
-        return self._classes.get(check, _NONE)
+        return self._checks.get(check, _NONE).classes
 
     def touch(self, uid: str) -> None:
         """Record that the domains or the jobs of a node changed: the checks that fire on it need another
@@ -258,11 +264,11 @@ class VoteIndex:
 
     def topologies_of(self, check: str) -> Set[str]:
         """Return the topologies in which a check may vote."""
-        return self._topologies.get(check, frozenset())
+        return self._checks.get(check, _NONE).topologies
 
     def only_warns(self, check: str) -> bool:
         """Return whether a check has only reported warnings, which may last longer than their cause."""
-        return self._warns.get(check, False)
+        return bool(self._checks.get(check, _NONE).only_warns)
 
     def usual_rate(self, check: str) -> float:
         """Return the prior rate of a check's unconfirmed onsets: of one node a day."""
@@ -322,11 +328,9 @@ class VoteIndex:
             firings.forget(self.began, now, learns=name not in suppressed)
             if firings.is_idle and name not in suppressed:
                 del self.firings[name]
-        if max(len(self._topologies), len(self._warns)) > _NAMES:
+        if len(self._checks) > _NAMES:
             used = self.firings.keys() | {STALE_CHECK}
-            self._topologies = {name: paths for name, paths in self._topologies.items() if name in used}
-            self._classes = {name: classes for name, classes in self._classes.items() if name in used}
-            self._warns = {name: warns for name, warns in self._warns.items() if name in used}
+            self._checks = {name: check for name, check in self._checks.items() if name in used}
 
     def firings_of(self, check: str) -> CheckFirings:
         """Return the firings of a check; of one without any, they are empty and record nothing."""
@@ -350,7 +354,7 @@ class VoteIndex:
         }
 
 
-_NONE: dict[str, FaultVotes] = {}
+_NONE = _VotingCheck()
 
 # Onsets of one check on one node a day, until the fleet's own rate is known: of a fault, as links fail in a
 # training run on 16,384 GPUs (The Llama 3 herd of models, table 5: 35 interruptions by the network in 54 days

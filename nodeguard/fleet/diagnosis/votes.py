@@ -27,7 +27,8 @@ _NONE: dict[str, float] = {}
 
 class FaultVotes:
     """The votes for one fault class: the latest of each node. of_jobs: the time up to which the start of a
-    job explains the votes of a node, by uid: these count for no domain.
+    job explains the votes of a node, by uid: these count for no domain. ended: when domains were last
+    cleared. new_voters: nodes with a vote, or with other domains, since the latest evaluation.
     """
 
     def __init__(
@@ -39,14 +40,14 @@ class FaultVotes:
         ended: dict[str, float],
         received: Mapping[tuple[str, str], float],
     ) -> None:
-        """rate: the usual one of the class. ended: when domains were last cleared. received: when nodes got
-        another version, by uid and domain.
-        """
+        """rate: the usual one of the class. received: when nodes got another version, by uid and domain."""
         self.vote_class = fault_class
         self.vote_rules: dict[str, VoteTopology] = {rule.topology: rule for rule in fault_class.topologies}
         self.location_topologies = self.vote_rules.keys() & set(LOCATION_TOPOLOGIES)
         self.longest_window = max(fault_class.windows)
         self.of_jobs: dict[str, float] = {}
+        self.ended = ended
+        self.new_voters: set[str] = set()
         self._rule = rule
         self._members = members
         self._latest: dict[str, float] = {}
@@ -56,13 +57,13 @@ class FaultVotes:
         self._onsets: dict[str, deque[float]] = {}
         self._recent: deque[tuple[float, str]] = deque()
         self._rate = rate
-        self._ended = ended
         self._received = received
 
     def vote(self, uid: str, topologies: Iterable[str], at: float) -> None:
         """Record the vote of a node, with a fault that may be shared in some topologies. A vote from before
         the end of a diagnosis of one of its domains does not count.
         """
+        self.new_voters.add(uid)
         if self.has_ended(uid, at):
             return
         self._onsets.setdefault(uid, deque(maxlen=_ONSETS)).append(at)
@@ -72,20 +73,16 @@ class FaultVotes:
         )
         self._set(uid, max(at, self._latest.get(uid, at)))
 
-    @property
-    def has_ended_domains(self) -> bool:
-        """Return whether the diagnosis of any domain ended recently."""
-        return bool(self._ended)
-
     def has_ended(self, uid: str, at: float) -> bool:
         """Return whether a vote is from before the end of a diagnosis of one of the node's domains."""
-        return any(at <= self._ended.get(path, -inf) for path in self._members.paths(uid))
+        return any(at <= self.ended.get(path, -inf) for path in self._members.paths(uid))
 
     def update_domains(self, uid: str) -> bool:
         """Update the domains of a node. Returns whether it has a vote."""
         at = self._latest.get(uid)
         if at is not None:
             self._set(uid, at)
+            self.new_voters.add(uid)
         return at is not None
 
     def remove_node(self, uid: str) -> None:
@@ -100,7 +97,7 @@ class FaultVotes:
 
     def end(self, path: str, at: float) -> None:
         """Withdraw the votes in a domain up to a time, at which its diagnosis ended."""
-        self._ended[path] = max(at, self._ended.get(path, at))
+        self.ended[path] = max(at, self.ended.get(path, at))
         for uid in [uid for uid, vote in self._by_path.get(path, _NONE).items() if vote <= at]:
             self.withdraw(uid)
 
@@ -118,8 +115,8 @@ class FaultVotes:
             if at >= began and not self._repeats(uid, at):
                 self._rate.count(now)
         gone = now - max(self._rule.recovery.max, self.longest_window + _DAY)
-        for path in [path for path, at in self._ended.items() if at < gone]:
-            del self._ended[path]
+        for path in [path for path, at in self.ended.items() if at < gone]:
+            del self.ended[path]
         while self._latest:
             uid, at = next(iter(self._latest.items()))
             if at >= gone:
@@ -154,9 +151,9 @@ class FaultVotes:
             if max(since, self.of_jobs.get(uid, since)) < at <= now and not self._repeats(uid, now)
         }
 
-    def current_voters(self, now: float) -> dict[str, float]:
-        """Return all nodes with a vote in the longest window, with their latest vote."""
-        since = now - self.longest_window
+    def current_voters(self, now: float, within: float = inf) -> dict[str, float]:
+        """Return all nodes with a vote within some seconds, at most the longest window, with their latest."""
+        since = now - min(within, self.longest_window)
         return {uid: at for uid, at in self._latest.items() if at > since}
 
     def onsets(self, uid: str) -> Iterable[float]:
@@ -179,11 +176,6 @@ class FaultVotes:
         """Return whether so few nodes of a lowest domain vote that the diagnosis waits."""
         is_few = self.vote_class.weak and candidate.share < self._rule.weak_evidence.share
         return is_few and not self._members.children(candidate.domain)
-
-    def recent(self, window: float, now: float) -> int:
-        """Return the number of nodes in the fleet with a vote within a window."""
-        since = now - window
-        return sum(1 for at in self._latest.values() if at > since)
 
     def is_too_small(self, path: str) -> bool:
         """Return whether a domain has too few nodes to be degraded: one, or two like each of its siblings, of
@@ -233,7 +225,7 @@ class FaultVotes:
         }
         if len(voters) < self._rule.min_nodes:
             return
-        others = self.recent(self.longest_window, now) - len(all_voters)
+        others = len(self.current_voters(now)) - len(all_voters)
         elsewhere = max(1, len(self._members) - self._members.size(path))
         chance = max(self.chance(_AFTER_RECEIPT, now), min(0.999, others / elsewhere))
         received = sum(1 for uid in self._members.nodes(path) if (uid, path) in self._received)

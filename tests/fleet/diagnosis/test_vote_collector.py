@@ -83,7 +83,7 @@ def test_unused_check_names_are_forgotten() -> None:
         voting.record_cleared("uid-0", f"made-up-{number}")
     voting.forget((), now + 10 * 86_400.0)
     assert voting.firings == {}
-    assert voting._classes.keys() == voting._topologies.keys() == {STALE_CHECK}
+    assert voting._checks.keys() == {STALE_CHECK}
 
 
 GPUS = {
