@@ -20,7 +20,7 @@ from nodeguard.fleet.diagnosis.results import (
     recovering_since,
 )
 from nodeguard.fleet.diagnosis.shared_versions import common_version, received_version
-from nodeguard.fleet.diagnosis.suspected_checks import suspected_checks
+from nodeguard.fleet.diagnosis.suspected_checks import unexplained_firings
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
 
@@ -51,13 +51,9 @@ class SuppressedChecks:
     def suppression(self, check: str, uid: str) -> SuppressedCheck | None:
         """Return the suppression of a check on a node; None if it is not suppressed there."""
         suppressed = self.suppressed.get(check)
-        if suppressed is None or self._is_kernel_confirmed(check, uid):
+        if suppressed is None or not self._is_in_scope(suppressed, uid):
             return None
-        is_everywhere = not (suppressed.domain or suppressed.recovered)
-        if is_everywhere or uid in self._remaining.get(check, ()):
-            return suppressed
-        is_in_version = not suppressed.recovered and uid in self._evidence.members.nodes(suppressed.domain)
-        return suppressed if is_in_version else None
+        return None if self._is_kernel_confirmed(check, uid) else suppressed
 
     def is_suspected(self, check: str, uid: str) -> bool:
         """Return whether a check is suspected on a node."""
@@ -95,8 +91,8 @@ class SuppressedChecks:
             for uid, at in {**firings.latest, **self._evidence.nodes_showing(check)}.items():
                 if self.confine(uid, check, at):
                     firings.forget_onset(uid)
-        scope, nodes = self._scope(suppressed), {*suppressed.nodes, *self._remaining.get(check, ())}
-        nodes.update(uid for uid in firings.latest if scope is None or uid in scope)
+        nodes = {*suppressed.nodes, *self._remaining.get(check, ())}
+        nodes.update(uid for uid in firings.latest if self._is_in_scope(suppressed, uid))
         self._votes.withdraw(check, nodes, self.suppression)
 
     def end(self, suppressed: SuppressedCheck, at: float) -> None:
@@ -118,8 +114,7 @@ class SuppressedChecks:
         suppressed = self.suppressed.get(check)
         if suppressed is None or suppressed.confined_at is None:
             return False
-        is_in_scope = not suppressed.domain or uid in self._evidence.members.nodes(suppressed.domain)
-        if not is_in_scope or at > suppressed.confined_at + CLOCK_TOLERANCE:
+        if not self._has_version(suppressed, uid) or at > suppressed.confined_at + CLOCK_TOLERANCE:
             return False
         self._remaining[check].add(uid)
         return True
@@ -130,29 +125,20 @@ class SuppressedChecks:
         """Update the suspected checks. candidates: domains that may be degraded; explained: returns the nodes
         of the domains that are degraded for a fault class.
         """
-        votes = self._votes
-        scopes = {check: self._scope(suppressed) for check, suppressed in self.suppressed.items()}
+        votes, rule = self._votes, self._votes.rule
         self._explained = {name: explained(name) for name in votes.votes_by_class}
-        checks = [
-            check
-            for check, firings in votes.firings.items()
-            if len(firings.latest) >= votes.rule.suppression.min_nodes and scopes.get(check, ()) is not None
-        ]
-
-        def excluded(check: str) -> set[str]:
-            return self._caused(check).union(scopes.get(check) or ())
-
-        self._unexplained = {
-            check: firings
-            for check, firings in suspected_checks(checks, votes, candidates, excluded, now).items()
-            if self.may_be_false(check, firings.nodes, now) and not self._were_judged(check, firings.nodes)
-        }
+        self._unexplained = {}
+        for check, firings in votes.firings.items():
+            scope = self._scope(self.suppressed[check]) if check in self.suppressed else frozenset[str]()
+            if scope is None or len(firings.latest) < rule.suppression.min_nodes:
+                continue
+            unexplained = unexplained_firings(check, votes, candidates, self._caused(check) | scope, now)
+            if unexplained is None or not self.may_be_false(check, unexplained.nodes, now):
+                continue
+            onsets = {uid: firings.latest[uid] for uid in unexplained.nodes}
+            if not votes.were_judged(onsets, rule.grace_period):
+                self._unexplained[check] = unexplained
         self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
-
-    def _were_judged(self, check: str, uids: Set[str]) -> bool:
-        """Return whether an earlier aggregator decided on the latest onsets of a check on some nodes."""
-        latest = self._votes.firings[check].latest
-        return self._votes.were_judged({uid: latest[uid] for uid in uids}, self._votes.rule.grace_period)
 
     def may_be_false(self, check: str, uids: Collection[str], now: float) -> bool:
         """Return whether a check may be wrong on some nodes: on a fact, only with what reads and reports it,
@@ -238,9 +224,9 @@ class SuppressedChecks:
         """
         have_reported = now - self._votes.began >= ALL_REPORTED
         for check, suppressed in list(self.suppressed.items()):
-            if not suppressed.nodes and not have_reported:
-                continue
             if not suppressed.nodes:
+                if not have_reported:
+                    continue
                 # A restored suppression is about the nodes that show the check now.
                 nodes = self._remaining[check] if suppressed.recovered else self._active(check)
                 suppressed = replace(suppressed, nodes=tuple(sorted(nodes)))  # noqa: PLW2901
@@ -274,23 +260,18 @@ class SuppressedChecks:
         if not suppressed.recovered:
             nodes = nodes & frozenset(suppressed.nodes)
         least = min(max(2, ceil(suppressed.size / 2)), self._votes.rule.suppression.min_nodes)
-        return len(nodes) + self._unproven(suppressed, now) >= least
-
-    def _unproven(self, suppressed: SuppressedCheck, now: float) -> int:
-        """Return the number of nodes on which a suppressed check may still fire: without a report since the
-        start, nothing proves the opposite. After a day, they have no agent.
-        """
+        # It may still fire on nodes without a report since the start. After a day, they have no agent.
         may_fire = suppressed.restored_size and now - self._votes.began < NO_AGENT
-        return len(self._evidence.stopped.unreported) if may_fire else 0
+        unproven = len(self._evidence.stopped.unreported) if may_fire else 0
+        return len(nodes) + unproven >= least
 
     def _confine(self, suppressed: SuppressedCheck, active: set[str], now: float) -> None:
         """Suppress a check only on the nodes on which it still fires: elsewhere its findings count again."""
-        check, scope = suppressed.check, self._scope(suppressed)
-        firings = self._votes.firings_of(check)
+        check, firings = suppressed.check, self._votes.firings_of(suppressed.check)
         remaining = active - firings.kernel_confirmed - self._caused(check)
         firings.forget_onsets(now)
         firings.kernel_confirmed &= firings.active
-        self._remaining[check] = remaining if scope is None else remaining & scope
+        self._remaining[check] = {uid for uid in remaining if self._is_in_scope(suppressed, uid)}
         self.suppressed[check] = replace(suppressed, confined_at=now, recovering_since=None)
 
     def _active(self, check: str) -> set[str]:
@@ -306,6 +287,16 @@ class SuppressedChecks:
             return remaining
         return self._evidence.members.nodes(suppressed.domain) | remaining if suppressed.domain else None
 
+    def _is_in_scope(self, suppressed: SuppressedCheck, uid: str) -> bool:
+        """Return whether a node is one of those on which a check is suppressed: see `_scope`."""
+        if uid in self._remaining.get(suppressed.check, ()):
+            return True
+        return not suppressed.recovered and self._has_version(suppressed, uid)
+
+    def _has_version(self, suppressed: SuppressedCheck, uid: str) -> bool:
+        """Return whether a node has the version with the suppression, if only one has it."""
+        return not suppressed.domain or uid in self._evidence.members.nodes(suppressed.domain)
+
     def _is_kernel_confirmed(self, check: str, uid: str) -> bool:
         return uid in self._votes.firings_of(check).kernel_confirmed
 
@@ -319,6 +310,6 @@ class SuppressedChecks:
         nodes -= firings.kernel_confirmed | self._caused(check)
         size = len(self._votes.members) if scope is None else len(scope)
         affected = sum(
-            1 for uid in nodes if (scope is None or uid in scope) and not self._evidence.is_marked(uid, check)
+            self._is_in_scope(suppressed, uid) and not self._evidence.is_marked(uid, check) for uid in nodes
         )
         return affected >= max(_RETRACTION_NODES, ceil(_RETRACTION_SHARE * size))

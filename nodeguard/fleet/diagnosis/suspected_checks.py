@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from functools import partial
 from itertools import chain
 
@@ -29,35 +29,18 @@ _MANY = 3
 _STRAY_CHANCE = 1e-3
 
 
-def suspected_checks(
-    checks: Iterable[str],
-    votes: VoteIndex,
-    candidates: Iterable[Candidate],
-    explained: Callable[[str], Set[str]],
-    now: float,
-) -> dict[str, UnexplainedFirings]:
-    """Return the checks to suspect, with the nodes on which nothing explains them.
-
-    candidates: domains that may be degraded. explained: returns the nodes on which a cause explains a check.
-    """
-    candidates = tuple(candidates)
-    suspected = {}
-    for check in checks:
-        own = [candidate for candidate in candidates if candidate.fault_class in votes.classes_of(check)]
-        unexplained = _unexplained(check, votes, own, explained(check), now)
-        if unexplained is not None:
-            suspected[check] = unexplained
-    return suspected
-
-
-def _unexplained(
+def unexplained_firings(
     check: str,
     votes: VoteIndex,
     candidates: Collection[Candidate],
     explained: Set[str],
     now: float,
 ) -> UnexplainedFirings | None:
-    """Return the firings of a check that neither its candidates nor other causes explain; None for few."""
+    """Return the firings of a check to suspect: that neither domains nor other causes explain; None for few.
+
+    candidates: domains that may be degraded. explained: nodes on which a cause explains the check.
+    """
+    candidates = [candidate for candidate in candidates if candidate.fault_class in votes.classes_of(check)]
     firings, members, rule = votes.firings[check], votes.members, votes.rule
     topology_of = members.topology_of
     prior = votes.usual_rate(check) * len(members)
