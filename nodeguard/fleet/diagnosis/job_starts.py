@@ -116,7 +116,8 @@ class JobStarts:
         """
         self._forget(now)
         self._is_waiting = changed = False
-        found: dict[str, list[BadJobStart]] = defaultdict(list)
+        oldest = now - self._votes.rule.recovery.initial
+        recent: dict[str, BadJobStart] = {}
         for name, votes in self._votes.votes_by_class.items():
             if not votes.vote_class.job_start_checks:
                 continue
@@ -124,18 +125,16 @@ class JobStarts:
             explained = {vote.uid: vote for vote in self._explained_votes(votes, own, now)}
             self._explained[name] = explained
             changed |= votes.explain_by_jobs({uid: vote.at for uid, vote in explained.items()})
-            for job, job_votes in _by_job(explained.values()).items():
-                found[job].append(self._bad_start(job, name, job_votes, now))
-        recent = {
-            job: max(starts, key=attrgetter("last"))
-            for job, starts in found.items()
-            if max(start.last for start in starts)
-            > max(now - self._votes.rule.recovery.initial, self._cleared.get(job, -inf))
-        }
+            latest = {episode[0].job: episode for episode in _episodes(explained.values())}
+            for job, episode in latest.items():
+                start = self._bad_start(job, name, episode, now)
+                is_latest = job not in recent or start.last > recent[job].last
+                if is_latest and start.last > max(oldest, self._cleared.get(job, -inf)):
+                    recent[job] = start
         restored = {
             job: start
             for job, start in self._starts.items()
-            if not start.voters and now - max(start.since, start.last) < self._votes.rule.recovery.initial
+            if not start.voters and max(start.since, start.last) > oldest
         }
         self._starts = restored | recent
         self.bad_starts = {
@@ -146,11 +145,9 @@ class JobStarts:
         return changed
 
     def _bad_start(self, job: str, fault_class: str, votes: list[_JobVote], now: float) -> BadJobStart:
-        """Return the bad start of a job, from the votes that it explains."""
-        latest = _episodes(votes)[-1]
+        """Return the bad start of a job, from the votes that its latest start explains."""
         before = self._starts.get(job)
-        started = min(vote.start for vote in latest)
-        times = [vote.at for vote in latest]
+        times = [vote.at for vote in votes]
         if before is not None:
             # Also of an earlier start: a new aggregator knows only the latest starts of a job.
             times += before.began, before.last
@@ -158,16 +155,11 @@ class JobStarts:
             job=job,
             fault_class=fault_class,
             since=now if before is None else before.since,
-            started=started,
+            started=votes[0].start,
             began=min(times),
             last=max(times),
-            voters=tuple(sorted(vote.uid for vote in latest)),
+            voters=tuple(sorted(vote.uid for vote in votes)),
         )
-
-    def _faulty_since(self, uid: str, degraded: Iterable[DegradedDomain]) -> float:
-        """Return the first vote of those degraded domains that have a node; infinity for none."""
-        members = self._votes.members
-        return min((domain.began for domain in degraded if uid in members.nodes(domain.domain)), default=inf)
 
     def _explained_votes(
         self, votes: FaultVotes, degraded: Collection[DegradedDomain], now: float
@@ -181,14 +173,12 @@ class JobStarts:
         possible = {
             uid: vote for uid, vote in before.items() if current.get(uid, vote.at) == vote.at > oldest
         }
-        of_leaves = self._of_leaves[votes.vote_class.name]
-        possible |= {
-            vote.uid: vote
-            for vote in self._new_votes(votes, current)
-            if vote.uid not in possible
-            and of_leaves.get(vote.uid) != vote.at
-            and self._faulty_since(vote.uid, degraded) >= vote.start - _BEFORE
-        }
+        of_leaves, members = self._of_leaves[votes.vote_class.name], self._votes.members
+        for vote in self._new_votes(votes, current):
+            earlier = (domain for domain in degraded if domain.began < vote.start - _BEFORE)
+            is_of_domain = any(vote.uid in members.nodes(domain.domain) for domain in earlier)
+            if not (vote.uid in possible or of_leaves.get(vote.uid) == vote.at or is_of_domain):
+                possible[vote.uid] = vote
         others_before = self._others[votes.vote_class.name]
         others = {
             uid: others_before.get(uid) or _OtherVote(now, current[uid])
@@ -212,11 +202,10 @@ class JobStarts:
                 of_leaves[vote.uid] = vote.at
             elif before.get(vote.uid) == vote or other_count < _OTHERS:
                 job_votes.append(vote)
-        for job, own in _by_job(job_votes).items():
-            for episode in _episodes(own):
-                was_explained = any(before.get(vote.uid) == vote for vote in episode)
-                if self._is_bad_start(job, episode, votes, was_explained=was_explained):
-                    yield from episode
+        for episode in _episodes(job_votes):
+            was_explained = any(before.get(vote.uid) == vote for vote in episode)
+            if self._is_bad_start(episode, votes, was_explained=was_explained):
+                yield from episode
 
     def _new_votes(self, votes: FaultVotes, current: Mapping[str, float]) -> Iterator[_JobVote]:
         """Yield the latest votes of nodes that a start of a job on the node may explain."""
@@ -251,14 +240,12 @@ class JobStarts:
                     yield _JobVote(uid, start.job, start.at, at)
                     break
 
-    def _is_bad_start(
-        self, job: str, episode: list[_JobVote], votes: FaultVotes, *, was_explained: bool
-    ) -> bool:
+    def _is_bad_start(self, episode: list[_JobVote], votes: FaultVotes, *, was_explained: bool) -> bool:
         """Return whether enough nodes show a bad start, and no leaf explains it better: the only one with
         them, if a job has started badly there before. was_explained: whether it was a bad start before.
         """
         leaves = {leaf for vote in episode for leaf in votes.lowest_domains(vote.uid)}
-        start = JobStart(job, episode[0].start)
+        start = JobStart(episode[0].job, episode[0].start)
         earlier = [leaf for leaf in leaves if leaf in self._past and not _is_same(self._past[leaf], start)]
         if not was_explained and (
             len(episode) < self._votes.rule.min_nodes or (earlier and len(leaves) == 1)
@@ -280,23 +267,19 @@ class JobStarts:
             self._of_leaves[name] = {uid: at for uid, at in votes.items() if at > gone}
 
 
-def _by_job(votes: Iterable[_JobVote]) -> dict[str, list[_JobVote]]:
-    """Return votes by their job."""
+def _episodes(votes: Iterable[_JobVote]) -> Iterator[list[_JobVote]]:
+    """Yield the votes of each start of a job, the latest start last: its nodes start within some minutes."""
     by_job: dict[str, list[_JobVote]] = defaultdict(list)
     for vote in votes:
         by_job[vote.job].append(vote)
-    return by_job
-
-
-def _episodes(votes: Iterable[_JobVote]) -> list[list[_JobVote]]:
-    """Return the votes for one job by start: its nodes start within some minutes."""
-    episodes: list[list[_JobVote]] = []
-    for vote in sorted(votes, key=attrgetter("start")):
-        if episodes and vote.start - episodes[-1][0].start <= _SPREAD:
-            episodes[-1].append(vote)
-        else:
-            episodes.append([vote])
-    return episodes
+    for job_votes in by_job.values():
+        episode: list[_JobVote] = []
+        for vote in sorted(job_votes, key=attrgetter("start")):
+            if episode and vote.start - episode[0].start > _SPREAD:
+                yield episode
+                episode = []
+            episode.append(vote)
+        yield episode
 
 
 def _is_same(start: JobStart, other: JobStart) -> bool:
