@@ -179,9 +179,9 @@ class DiagnosisSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
     fault_classes: dict[str, FaultClassChange] = {}
     """Changes of fault classes by name, such as `link`. `nodeguard explain class link` shows one."""
 
-    def fewest_affected(self, size: int) -> int:
-        """Return the minimum number of affected nodes of a domain of `size` nodes."""
-        return min(self.min_nodes, max(2, ceil(_LARGE_SHARE * size)))
+    def fewest_affected(self, size: int, share: float = 0.0) -> int:
+        """Return the minimum number of affected nodes of a domain of `size` nodes. share: also of them."""
+        return max(min(self.min_nodes, max(2, ceil(_LARGE_SHARE * size))), ceil(share * size))
 
     @property
     def significance_exponent(self) -> float:

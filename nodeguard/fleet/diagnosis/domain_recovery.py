@@ -80,7 +80,7 @@ class DomainRecovery:
         """Yield the parts of a parent domain that still show a fault of it, with the onsets of their nodes,
         which would not vote again. Older faults of single nodes are not the domain's.
         """
-        if not self._evidence.members.children(degraded.domain):
+        if not (degraded.fault_classes and self._evidence.members.children(degraded.domain)):
             return
         nodes = self._evidence.members.nodes(degraded.domain)
         shown = self._evidence.shown_faults(nodes, degraded, self._votes, now)
@@ -91,7 +91,7 @@ class DomainRecovery:
             if since:
                 onsets[uid] = min(since)
         shares = (self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes)
-        for part in self._parts(degraded.domain, onsets.keys(), min(shares, default=inf)):
+        for part in self._parts(degraded.domain, onsets.keys(), min(shares)):
             members = self._evidence.members.nodes(part)
             voters = {uid: at for uid, at in onsets.items() if uid in members}
             yield Candidate(degraded.fault_classes[0], part, inf, voters, len(members))
@@ -103,10 +103,8 @@ class DomainRecovery:
         children = self._evidence.members.children(domain)
         if not children:
             nodes = self._evidence.members.nodes(domain)
-            is_faulty = len(nodes & faulty) >= max(
-                self._votes.rule.fewest_affected(len(nodes)), share * len(nodes)
-            )
-            return [domain] if is_faulty else []
+            least = self._votes.rule.fewest_affected(len(nodes), share)
+            return [domain] if len(nodes & faulty) >= least else []
         parts: list[str] = []
         for child in children:
             below = self._parts(child, faulty, share)

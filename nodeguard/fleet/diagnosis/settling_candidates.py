@@ -135,9 +135,8 @@ class SettlingCandidates:
         active = self._votes.active_nodes(votes.vote_class.name, suppressed)
         for leaf in sorted(before.keys() & leaves):
             candidate = before[leaf]
-            if len(active & candidate.voters.keys()) >= max(
-                self._votes.rule.fewest_affected(candidate.size), votes.vote_class.share * candidate.size
-            ):
+            least = self._votes.rule.fewest_affected(candidate.size, votes.vote_class.share)
+            if len(active & candidate.voters.keys()) >= least:
                 affected[leaf] = candidate
         return affected
 

@@ -5,7 +5,7 @@ A node does not vote under maintenance, with an operator's cordon, or before its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Set
 from math import inf
 
 from msgspec.structs import replace
@@ -16,7 +16,6 @@ from nodeguard.fleet.diagnosis.node_evidence import (
     NodeEvidence,
     is_kernel_confirmed,
 )
-from nodeguard.fleet.diagnosis.recoveries import is_recovery
 from nodeguard.fleet.diagnosis.results import ALL_REPORTED
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
@@ -39,6 +38,8 @@ _OLD = 900.0
 # long, and each vote is remembered for a day.
 MAX_VOTES, VOTE_INTERVAL = 512.0, 30.0
 
+_Findings = tuple[ReportedFinding, ...]
+
 
 class VoteCollector:
     """Collects votes. diagnosis: receives them. evidence: answers its questions about nodes. domain_members:
@@ -53,7 +54,7 @@ class VoteCollector:
         self.diagnosis.voting.add_check(STALE_CHECK, STOPPED_TOPOLOGIES, warns=True)
         self._state = state
         self._fires: dict[str, Set[str]] = {}
-        self._findings: dict[str, tuple[ReportedFinding, ...]] = {}  # of the latest report
+        self._findings: dict[str, _Findings] = {}  # of the latest report
         # From when to when operators excluded a node, until its findings of that time are known.
         self._excluded: dict[str, tuple[float, float]] = {}
         self._votes: dict[str, tuple[float, float]] = {}
@@ -158,19 +159,33 @@ class VoteCollector:
         self._fires[uid] = fires.keys() | (before & reported)
         for check in fires.keys() - before:
             topologies, age = fires[check]
-            if is_recovery(check, before_findings, report.findings, self._hides(uid)):
+            if self._is_recovery(uid, check, before_findings, report.findings):
                 self.diagnosis.voting.record_active(uid, check)
             else:
                 self._vote(uid, check, topologies, age if age > _OLD else 0.0)
         self._record_kernel_confirmations(uid, report)
 
-    def _hides(self, uid: str) -> Callable[[str, str], bool]:
-        """Return a function that returns whether a check on a node may hide another. A suppressed one does
-        not: the false alarm may go on in the other.
+    def _is_recovery(self, uid: str, check: str, previous: _Findings, current: _Findings) -> bool:
+        """Return whether all findings of a new check only remain after worse ones that have ended.
+
+        A check is hidden while it is a symptom of another: `port-link-downed` appears when `port-down` ends.
+        A check that appears beside the worse one was not hidden. A suppressed check hides none: the false
+        alarm may go on in the other. previous, current: findings of the node's two latest reports.
         """
-        classes_of, suppression = self.diagnosis.voting.classes_of, self.diagnosis.checks.suppression
-        return lambda worse, check: (
-            not classes_of(worse).keys().isdisjoint(classes_of(check)) and suppression(worse, uid) is None
+        checks, has_fault_class = self.diagnosis.checks, self.diagnosis.has_fault_class
+        classes = self.diagnosis.voting.classes_of(check)
+        ended = [
+            (worse.health.rank, _ended(worse, current))
+            for worse in previous
+            if has_fault_class(worse.check, classes) and checks.suppression(worse.check, uid) is None
+        ]
+        return all(
+            any(
+                rank > finding.health.rank and not targets.isdisjoint(_targets(finding))
+                for rank, targets in ended
+            )
+            for finding in current
+            if finding.check == check
         )
 
     def _record_kernel_confirmations(self, uid: str, report: LatestReport) -> None:
@@ -241,3 +256,13 @@ class VoteCollector:
                 )
         is_stale = uid in self.evidence.stopped.stale
         return Symptom(STALE_CHECK, placement.name, Health.WARNING) if is_stale else None
+
+
+def _ended(finding: ReportedFinding, current: _Findings) -> Set[str]:
+    """Return the targets on which a finding is no longer reported."""
+    remaining = (other for other in current if other.check == finding.check)
+    return _targets(finding).difference(*map(_targets, remaining))
+
+
+def _targets(finding: ReportedFinding) -> frozenset[str]:
+    return frozenset((finding.target, *finding.targets))

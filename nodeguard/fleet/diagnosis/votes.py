@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
-from math import ceil, inf
+from math import inf
 
 from nodeguard.fleet.diagnosis.results import Candidate, VoteTally
 from nodeguard.fleet.diagnosis.significance import OnsetRate, fewest_significant, significance
@@ -203,7 +203,7 @@ class FaultVotes:
         if self.is_too_small(path) or len(self._by_path.get(path, _NONE)) < self._rule.fewest_affected(size):
             return
         yield from self._after_receipt(path, now)
-        by_share = self._fewest_voters(share, size)
+        by_share = self._rule.fewest_affected(size, share)
         for window in self.vote_class.windows:
             voters = self.voters(path, now, window)
             if len(voters) < by_share:
@@ -253,7 +253,7 @@ class FaultVotes:
         for leaf, window in product(leaves, self.vote_class.windows):
             size, after = self._members.size(leaf), max(since, now - window)
             nodes = {uid for uid in self._members.nodes(leaf) if onsets.get(uid, -inf) > after}
-            if len(nodes) < self._fewest_voters(self.vote_class.share, size):
+            if len(nodes) < self._rule.fewest_affected(size, self.vote_class.share):
                 continue
             if window not in counts:
                 counts[window] = sum(1 for at in onsets.values() if at > after)
@@ -266,7 +266,7 @@ class FaultVotes:
         """Return the votes in a domain now, within the window in which it is nearest to degraded."""
         size, children = self._members.size(path), self._members.children(path)
         share = self.vote_rules[self._members.topology_of(path)].share if children else self.vote_class.share
-        by_share = self._fewest_voters(share, size)
+        by_share = self._rule.fewest_affected(size, share)
         tallies = []
         for window in self.vote_class.windows:
             by_chance = fewest_significant(size, self.chance(window, now), self._rule.significance_exponent)
@@ -274,10 +274,6 @@ class FaultVotes:
             name, phrase = self.vote_class.name, self.vote_class.phrase
             tallies.append(VoteTally(name, path, window, voters, size, phrase, by_share, by_chance))
         return max(tallies, key=lambda tally: len(tally.voters) / max(1, tally.required))
-
-    def _fewest_voters(self, share: float, size: int) -> int:
-        """Return the minimum number of voters of a domain by a share of its nodes."""
-        return max(self._rule.fewest_affected(size), ceil(share * size))
 
     def _unset(self, uid: str) -> None:
         self._latest.pop(uid, None)
