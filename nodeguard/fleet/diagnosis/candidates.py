@@ -15,9 +15,7 @@ from nodeguard.fleet.state.topology.members import DomainMembers
 def significant_domains(
     votes: FaultVotes, leaves: Iterable[str], members: DomainMembers, now: float
 ) -> dict[str, Candidate]:
-    """Return the lowest domains that are affected more than by chance, each with its candidate: the outermost
-    parent that is affected as a whole, or the domain itself.
-    """
+    """Return the affected lowest domains, each with its candidate: the widest affected parent, or itself."""
     candidates: dict[str, Candidate] = {}
     affected = _AffectedDomains(votes, members, now)
     for leaf in leaves:

@@ -49,9 +49,8 @@ class CheckFirings:
     def record(self, uid: str, at: float, *, observed: bool = True) -> None:
         """Record that the check fires on a node. observed: see `unobserved`."""
         self.active.add(uid)
-        if observed:
-            self.unobserved.discard(uid)
-        else:
+        self.unobserved.discard(uid)
+        if not observed:
             self.unobserved.add(uid)
         self.kernel_confirmed.discard(uid)
         at = max(at, self.latest.pop(uid, at))
@@ -63,7 +62,6 @@ class CheckFirings:
         """Remove a node that does not count any more."""
         self.active.discard(uid)
         self.latest.pop(uid, None)
-        self.unobserved.discard(uid)
         self.kernel_confirmed.discard(uid)
 
     def record_kernel_confirmation(self, uid: str) -> None:
@@ -75,7 +73,6 @@ class CheckFirings:
     def forget_onset(self, uid: str) -> None:
         """Forget the onset on a node on which it still fires."""
         self._discard(self.latest.pop(uid, 0.0), uid)
-        self.unobserved.discard(uid)
 
     def forget_onsets(self, until: float, is_over: Callable[[str], bool] = lambda _: True) -> list[str]:
         """Forget onsets up to a time, also earlier ones of a node. The usual rate stays, and the nodes on
@@ -111,7 +108,7 @@ class CheckFirings:
             if at >= gone:
                 break
             del self.latest[uid]
-            self.unobserved.discard(uid)
+        self.unobserved &= self.latest.keys()
         self.kernel_confirmed = {
             uid for uid in self.kernel_confirmed if uid in self.active or uid in self.latest
         }

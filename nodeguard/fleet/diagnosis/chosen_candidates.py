@@ -61,9 +61,7 @@ def _connected(candidates: Sequence[Candidate]) -> list[Candidate]:
 def _likeliest(
     group: Iterable[Candidate], votes: FaultVotes, unexplained: Callable[[Candidate], int], now: float
 ) -> list[Candidate]:
-    """Return the candidates of the topology that explains the votes best. unexplained: returns how many of
-    its votes nothing else explains.
-    """
+    """Return the candidates of the topology that explains best the votes that nothing else explains."""
     by_topology: dict[str, list[Candidate]] = defaultdict(list)
     totals: dict[str, float] = defaultdict(float)
     for candidate in group:

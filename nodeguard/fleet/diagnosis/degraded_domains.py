@@ -36,9 +36,7 @@ class DegradedDomains:
         self.degraded.setdefault(degraded.domain, self._with_present_classes(degraded))
 
     def end(self, degraded: DegradedDomain, at: float) -> None:
-        """Record that a domain was degraded until a time, also before this start: earlier votes in it do not
-        count.
-        """
+        """Record that a domain was degraded until a time: earlier votes in it do not count."""
         domain, present = degraded.domain, self.degraded.get(degraded.domain)
         if present is not None and present.since <= at:
             del self.degraded[domain]
@@ -63,9 +61,7 @@ class DegradedDomains:
         return replace(degraded, fault_classes=present or tuple(of_topology))
 
     def follow_moves(self, moves: Mapping[str, Collection[str]], now: float) -> None:
-        """Update the degraded domains for nodes with other domains, also those that may not vote. moves: the
-        earlier domains, by uid.
-        """
+        """Follow nodes with other domains, also those that may not vote. moves: earlier ones, by uid."""
         for domain, degraded in list(self.degraded.items()):
             followed = self._with_moves(degraded, moves) if moves else degraded
             moved = self._recovery.faulty_moved_nodes(followed, now) if followed.moved else ()

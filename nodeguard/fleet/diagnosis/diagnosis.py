@@ -230,9 +230,7 @@ class Diagnosis:
         return new_version(self.members, candidate, self.voting.version_changes, now)
 
     def _clear_explained(self, now: float) -> None:
-        """Clear degraded domains with votes that the start of a job explains: their jobs were not known when
-        the domains were diagnosed.
-        """
+        """Clear domains that became degraded before the job that explains their votes was known."""
         for degraded in list(self.degraded_domains.values()):
             explained = set[str]().union(*map(self.jobs.explained, degraded.fault_classes))
             unexplained = set(degraded.voters) - explained

@@ -24,9 +24,7 @@ from nodeguard.fleet.state.topology.members import is_within
 
 
 class DomainRecovery:
-    """The recovery of degraded domains: the latest time at which each node showed a fault, and the parts that
-    stay faulty.
-    """
+    """When each node of a degraded domain last showed a fault, and which parts of it stay faulty."""
 
     def __init__(self, votes: VoteIndex, evidence: NodeEvidence) -> None:
         self._votes = votes

@@ -47,9 +47,7 @@ class _JobVote(Struct, frozen=True):
 
 
 class _OtherVote(Struct, frozen=True):
-    """A vote of a node that no start of a job explains, at least not yet. seen: when it was first evaluated;
-    at: the time of the vote then.
-    """
+    """A vote that no job start explains yet, with its time. seen: when it was first evaluated."""
 
     seen: float
     at: float

@@ -47,9 +47,7 @@ class JobStart(Struct, frozen=True):
 
 
 class ShownFault(NamedTuple):
-    """Since when, and when last, a node shows a fault, in seconds of the monotonic clock. since: infinity if
-    that is not known.
-    """
+    """Since when, infinity if not known, and when last a node shows a fault, in monotonic seconds."""
 
     since: float
     last: float
@@ -76,9 +74,7 @@ class NodeEvidence:
         return [JobStart(job.name, mono_of(at)) for job in jobs for at in job.starts]
 
     def is_marked(self, uid: str, check: str) -> bool:
-        """Return whether a mark of a check is recorded on a node or one of its devices; injected ones do not
-        count.
-        """
+        """Return whether a mark of a check, not an injected one, is recorded on a node or its devices."""
         causes = self._state.marks.observed(uid).records.causes()
         return any(cause.check == check and not cause.injected for _, cause in causes)
 
@@ -134,9 +130,7 @@ class NodeEvidence:
         return checks | {STALE_CHECK} if uid in self.stopped.since else checks
 
     def nodes_showing(self, check: str) -> Mapping[str, float]:
-        """Return the nodes that show a check in their latest report, also those that may not vote, with the
-        onset in seconds of the monotonic clock.
-        """
+        """Return the onset of a check on each node that shows it, also on those that may not vote."""
         return {
             uid: self.onset(report, check)
             for uid, report in self._state.reports.items()

@@ -194,9 +194,7 @@ def nth_largest(number: int, values: Collection[float]) -> float:
 
 
 def fewest_nodes(share: float, size: int) -> int:
-    """Return the minimum number of nodes of `size` that keep a degraded domain degraded. share: of the fault
-    class.
-    """
+    """Return the minimum number of nodes that keep a domain degraded. share: of the fault class."""
     return max(2, ceil(share / 2 * size))
 
 

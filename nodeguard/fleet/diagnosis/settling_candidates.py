@@ -25,9 +25,7 @@ _SAME_TIME = 600.0
 
 
 class SettlingCandidates:
-    """The candidates. clocks: since when each is chosen, by fault class and path. domains: the degraded ones,
-    which explain votes.
-    """
+    """The candidates. clocks: since when each is chosen, by fault class and domain."""
 
     def __init__(self, votes: VoteIndex, domains: DegradedDomains) -> None:
         self.clocks: dict[tuple[str, str], float] = {}
@@ -93,9 +91,7 @@ class SettlingCandidates:
                 yield candidate
 
     def _settles(self, candidate: Candidate, waited: float, now: float) -> bool:
-        """Return whether a candidate that was chosen for some seconds becomes degraded. With few voters it
-        waits for longer.
-        """
+        """Return whether a candidate becomes degraded after some seconds: later with few voters."""
         is_weak = self._votes.votes_by_class[candidate.fault_class].is_weak(candidate)
         wait = self._votes.rule.weak_evidence.wait if is_weak else self._votes.rule.grace_period
         if waited < wait or (is_weak and self._is_quiet(candidate, now)):
@@ -125,9 +121,7 @@ class SettlingCandidates:
     def _still_affected(
         self, votes: FaultVotes, leaves: Set[str], suppressed: Container[str]
     ) -> dict[str, Candidate]:
-        """Return the affected leaves of before except `leaves`; and of `leaves`, those with nodes still
-        affected.
-        """
+        """Return the leaves affected before, those in `leaves` only if enough nodes still show it."""
         before = self._affected[votes.vote_class.name]
         affected = {leaf: candidate for leaf, candidate in before.items() if leaf not in leaves}
         if not (votes.vote_class.lasting and before.keys() & leaves):

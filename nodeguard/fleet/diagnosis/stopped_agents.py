@@ -26,7 +26,7 @@ class StoppedChanges(Struct, frozen=True):
 
 class StoppedAgents:
     """The agents that stopped. stale: uids of all nodes with stale agents. since: when an agent was found to
-    have stopped, in seconds of the monotonic clock, by uid.
+    have stopped, in seconds of the monotonic clock, by uid. missing: those that count as such.
 
     An agent that never reported to this aggregator is missing if it stopped at about the start: an earlier
     aggregator probably had its reports. It counts as such if its kubelet stopped then, too; a node with a
@@ -36,21 +36,17 @@ class StoppedAgents:
     def __init__(self, state: FleetState) -> None:
         self.stale: Set[str] = frozenset()
         self.since: dict[str, float] = {}
+        self.missing: set[str] = set()
         self._state = state
         self._touched: set[str] = set()
         self._recorded: set[str] = set()  # names of nodes with stale agents in recorded incidents
         self._started: float | None = None
         self._candidates: set[str] | None = None
-        self._missing: set[str] = set()
 
     @property
     def unreported(self) -> Set[str]:
         """Return the nodes with stale agents that never reported to this aggregator."""
         return self.stale - self._state.reports.keys()
-
-    def is_missing(self, uid: str) -> bool:
-        """Return whether the agent of a node has stopped without a report to this aggregator."""
-        return uid in self._missing
 
     def was_recorded(self, uid: str) -> bool:
         """Return whether a node without any report had a stale agent before this start, by an incident."""
@@ -67,7 +63,7 @@ class StoppedAgents:
 
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
-        self._missing.discard(uid)
+        self.missing.discard(uid)
 
     def update(self, stale: Set[str], now: Instant) -> StoppedChanges:
         """Update the nodes that were touched. stale: uids of all nodes with stale agents."""
@@ -76,7 +72,7 @@ class StoppedAgents:
         changes = StoppedChanges(set(), set(), missing)
         for uid in touched | missing:
             report = self._state.reports.get(uid)
-            has_stopped = uid in self._missing if report is None else not report.leaving
+            has_stopped = uid in self.missing if report is None else not report.leaving
             if uid not in stale:
                 if self.since.pop(uid, None) is not None:
                     changes.ended.add(uid)
@@ -101,7 +97,7 @@ class StoppedAgents:
         reporting = {uid for uid in examined if uid not in self.stale or uid in self._state.reports}
         missing = {uid for uid in examined - reporting if self._stopped_recently(uid, now.wall)}
         self._candidates.difference_update(reporting, missing)
-        self._missing |= missing
+        self.missing |= missing
         return missing
 
     def _stopped_recently(self, uid: str, now: float) -> bool:

@@ -32,9 +32,7 @@ _RETRACTION_NODES = 10
 
 
 class SuppressedChecks:
-    """The suppressed checks. suppressed: by check. suspected: since when, by check; suppressed soon, unless
-    explained.
-    """
+    """The suppressed checks. suspected: since when, by check; suppressed soon, unless explained."""
 
     def __init__(self, votes: VoteIndex, recurrence: Recurrence, evidence: NodeEvidence) -> None:
         self.suppressed: dict[str, SuppressedCheck] = {}
@@ -122,9 +120,7 @@ class SuppressedChecks:
     def update_suspected(
         self, candidates: Collection[Candidate], explained: Callable[[str], Set[str]], now: float
     ) -> None:
-        """Update the suspected checks. candidates: domains that may be degraded; explained: returns the nodes
-        of the domains that are degraded for a fault class.
-        """
+        """Update the suspected checks. explained: returns the nodes on which a fault class has a cause."""
         votes, rule = self._votes, self._votes.rule
         self._explained = {name: explained(name) for name in votes.votes_by_class}
         self._unexplained = {}
@@ -141,9 +137,7 @@ class SuppressedChecks:
         self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
 
     def may_be_false(self, check: str, uids: Collection[str], now: float) -> bool:
-        """Return whether a check may be wrong on some nodes: on a fact, only with what reads and reports it,
-        if that is new there.
-        """
+        """Return whether a check may be wrong on nodes: on a fact, only if what reads it is new there."""
         is_fact = self._evidence.is_fact(check, uids)
         return not is_fact or bool(received_version(uids, self._votes.version_changes, now))
 
@@ -275,9 +269,7 @@ class SuppressedChecks:
         self.suppressed[check] = replace(suppressed, confined_at=now, recovering_since=None)
 
     def _active(self, check: str) -> set[str]:
-        """Return the nodes on which a check fires now, also those that may not vote: a cordon does not make a
-        finding true.
-        """
+        """Return the nodes that show a check now, also those that may not vote, such as under a cordon."""
         return {*self._evidence.nodes_showing(check), *self._votes.firings_of(check).active}
 
     def _scope(self, suppressed: SuppressedCheck) -> Set[str] | None:

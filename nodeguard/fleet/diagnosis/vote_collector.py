@@ -42,9 +42,7 @@ _Findings = tuple[ReportedFinding, ...]
 
 
 class VoteCollector:
-    """Collects votes. diagnosis: receives them. evidence: answers its questions about nodes. domain_members:
-    all nodes by domain, also those without votes. jobs: of the nodes.
-    """
+    """Collects votes for a diagnosis. domain_members: all nodes by domain, also those without votes."""
 
     def __init__(self, rule: DiagnosisPolicy, state: FleetState) -> None:
         self.evidence = NodeEvidence(state)
@@ -78,7 +76,7 @@ class VoteCollector:
         has_data = (
             uid in self._state.liveness.last_reports
             or self._is_marked(uid)
-            or self.evidence.stopped.is_missing(uid)
+            or uid in self.evidence.stopped.missing
         )
         is_excluded = placement.cordoned_by_user or bool(placement.maintenance)
         before = self.domain_members.paths(uid)
@@ -116,9 +114,7 @@ class VoteCollector:
             self.diagnosis.voting.touch(uid)
 
     def _is_marked(self, uid: str) -> bool:
-        """Return whether a node carries the mark of a degraded domain: then it counts before its first
-        report.
-        """
+        """Return whether a node has the mark of a degraded domain: it counts before its first report."""
         domains = self.diagnosis.degraded_domains.values()
         marks = self._state.marks.observed(uid).records.node.degraded
         return any(degraded.has_mark(mark) for mark in marks for degraded in domains)

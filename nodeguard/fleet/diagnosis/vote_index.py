@@ -249,9 +249,7 @@ class VoteIndex:
         return self._checks.get(check, _NONE).classes
 
     def touch(self, uid: str) -> None:
-        """Record that the domains or the jobs of a node changed: the checks that fire on it need another
-        evaluation.
-        """
+        """Have the checks that fire on a node evaluated again: its domains or its jobs changed."""
         self.changed_checks.update(check for check, firings in self.firings.items() if uid in firings.latest)
 
     def current_voters(self, now: float) -> dict[str, float]:
@@ -316,9 +314,7 @@ class VoteIndex:
         return {path: len(uids) for path, uids in voters.items() if uids}
 
     def forget(self, suppressed: Iterable[str], now: float) -> None:
-        """Forget votes and firings that are too old. suppressed: checks that do not count towards usual
-        rates.
-        """
+        """Forget old votes and firings. suppressed: checks that do not count towards usual rates."""
         for votes in self.votes_by_class.values():
             votes.forget(self.began, now)
         oldest = now - max(self.rule.suppression.windows)

@@ -131,9 +131,7 @@ class FaultVotes:
             self._onsets[uid] = deque(onsets, maxlen=_ONSETS)
 
     def explain_by_jobs(self, times: dict[str, float]) -> bool:
-        """Set up to which time the start of a job explains the votes of each node, by uid. Returns whether
-        that changed anything.
-        """
+        """Set until when job starts explain the votes of nodes, by uid. Returns whether that changed."""
         before, self.of_jobs = self.of_jobs, times
         new = {uid: at for uid, at in times.items() if before.get(uid) != at}
         if new:

@@ -79,7 +79,7 @@ def test_updates_equal_an_examination_of_all_nodes(steps: list[tuple[str, int, f
         again = copy.copy(stopped)
         again.since = dict(stopped.since)
         again._candidates = None if stopped._candidates is None else set(stopped._candidates)
-        again._missing, again._touched = set(stopped._missing), set(state.nodes)
+        again.missing, again._touched = set(stopped.missing), set(state.nodes)
         changes = again.update(stale, fleet.now)
         assert changes == StoppedChanges(set(), set(), set())
         assert again.since == stopped.since
@@ -87,5 +87,5 @@ def test_updates_equal_an_examination_of_all_nodes(steps: list[tuple[str, int, f
         assert stopped.since.keys() == {
             uid
             for uid in stale
-            if (stopped.is_missing(uid) if uid not in state.reports else not state.reports[uid].leaving)
+            if (uid in stopped.missing if uid not in state.reports else not state.reports[uid].leaving)
         }
