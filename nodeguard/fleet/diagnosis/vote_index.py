@@ -227,23 +227,6 @@ class VoteIndex:
             for uid in nodes:
                 votes.replace_vote(uid, others[name].get(uid))
 
-    def concentrated(self, check: str, since: float, rate: float, now: float) -> Iterator[str]:
-        """Yield nodes with an onset of a check since a time that have not voted for it, in lowest domains
-        with more onsets than the others. Only domains with a new onset are evaluated. rate: of the check in
-        the fleet, in nodes a second.
-        """
-        onsets = self.firings[check].latest
-        recent = [uid for uid in self.new_onsets[check] if onsets.get(uid, since) > since]
-        for votes in self.classes_of(check).values():
-            leaves = {
-                path
-                for uid in recent
-                for path in self.members.paths(uid)
-                if self.members.topology_of(path) in votes.location_topologies
-                and not self.members.children(path)
-            }
-            yield from votes.concentrated(leaves, onsets, since, rate / max(1, len(self.members)), now)
-
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
         """Return the votes of the fault classes in which a check may vote, by fault class."""
         return self._checks.get(check, _NONE).classes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
+from itertools import chain, product
 from math import inf
 
 from nodeguard.fleet.diagnosis.results import Candidate, VoteTally
@@ -239,12 +239,18 @@ class FaultVotes:
         return self._rate.per_node(len(self._members), now, self.vote_class.daily_rate / _DAY)
 
     def concentrated(
-        self, leaves: Iterable[str], onsets: Mapping[str, float], since: float, rate: float, now: float
+        self, uids: Iterable[str], onsets: Mapping[str, float], since: float, rate: float, now: float
     ) -> Iterator[str]:
-        """Yield nodes of leaves that have more onsets than a rate explains, and than the rest of the fleet:
-        those with an onset for which they have not voted. onsets: the latest, by uid; those until `since` do
-        not count; rate: of one node a second.
+        """Yield the nodes with an onset for which they have not voted, in those lowest domains of some nodes
+        that have more onsets than a rate explains, and than the rest of the fleet. onsets: the latest, by
+        uid; those until `since` do not count; rate: of one node a second.
         """
+        leaves = {
+            path
+            for path in chain.from_iterable(map(self._members.paths, uids))
+            if self._members.topology_of(path) in self.location_topologies
+            and not self._members.children(path)
+        }
         usual = max(rate, self.usual_rate(now))
         # Number of onsets in the fleet by window: counted only for a leaf that has enough.
         counts: dict[float, int] = {}
