@@ -79,13 +79,8 @@ class VoteCollector:
             or uid in self.evidence.stopped.missing
         )
         is_excluded = placement.cordoned_by_user or bool(placement.maintenance)
-        before = self.domain_members.paths(uid)
-        if is_excluded:
-            # A node that is excluded when it is first seen may have been so for any time before this start.
-            since = self.evidence.observed_at.mono if before else -inf
-            self._excluded[uid] = self._excluded.get(uid, (since, inf))[0], inf
-        votes = has_data and not is_excluded
-        report = self._state.reports.get(uid)
+        self._update_exclusion(uid, is_excluded=is_excluded)
+        before, report = self.domain_members.paths(uid), self._state.reports.get(uid)
         versions = report.versions if report is not None else ()
         if self.domain_members.set_domains(uid, (*paths, *versions)):
             self.diagnosis.record_move(uid, before)
@@ -96,22 +91,27 @@ class VoteCollector:
             self.diagnosis.voting.add_check(fault.finding.check, fault.finding.topologies)
         voted = bool(self.diagnosis.members.paths(uid))
         self.diagnosis.voting.record_versions(uid, versions, self.evidence.observed_at.mono)
-        self.diagnosis.set_domains(uid, (*paths, *versions) if votes else ())
+        self.diagnosis.set_domains(uid, (*paths, *versions) if has_data and not is_excluded else ())
         if not self.diagnosis.members.paths(uid):
             self._fires.pop(uid, None)
         elif not voted:
             self._vote_for_all(uid)
-        if not is_excluded and uid in self._excluded:
-            since, until = self._excluded[uid]
-            self._excluded[uid] = since, min(until, self.evidence.observed_at.mono)
-        self._update_jobs(uid)
-
-    def _update_jobs(self, uid: str) -> None:
-        before, jobs = self._jobs.pop(uid, ()), self._state.jobs.jobs(uid)
+        jobs = self._state.jobs.jobs(uid)
+        if jobs != self._jobs.pop(uid, ()):
+            self.diagnosis.voting.touch(uid)
         if jobs:
             self._jobs[uid] = jobs
-        if jobs != before:
-            self.diagnosis.voting.touch(uid)
+
+    def _update_exclusion(self, uid: str, *, is_excluded: bool) -> None:
+        """Update from when to when operators excluded a node."""
+        now = self.evidence.observed_at.mono
+        if is_excluded:
+            # A node that is excluded when it is first seen may have been so for any time before this start.
+            first = now if self.domain_members.paths(uid) else -inf
+            self._excluded[uid] = self._excluded.get(uid, (first, inf))[0], inf
+        elif uid in self._excluded:
+            since, until = self._excluded[uid]
+            self._excluded[uid] = since, min(until, now)
 
     def _is_marked(self, uid: str) -> bool:
         """Return whether a node has the mark of a degraded domain: it counts before its first report."""
