@@ -154,11 +154,7 @@ class DomainMarks:
                 and self._covering_domain(staying, cause.check, onset, now)
             ]
             if covered:
-                causes = tuple(
-                    cause for cause in node_marks.node.causes if all(cause is not other for other in covered)
-                )
-                record = replace(node_marks.node, causes=causes)
-                marks[uid] = without_causes(node_marks, None, record, policy.soak, now.wall, age)
+                marks[uid] = without_causes(node_marks, None, covered, policy.soak, now.wall, age)
                 released += [(uid, ReleasedMark(cause, "superseded")) for cause in covered]
         return released
 

@@ -203,8 +203,7 @@ def is_marked_for(marks: NodeMarks, request: MarkRequest) -> bool:
         (cause.check, cause.target) == (request.check, request.target)
         and cause.mark.covers(request.mark)
         and (request.injected or not cause.injected)
-        for device in marks.carriers
-        for cause in marks.record_of(device).causes
+        for _, cause in marks.causes()
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from nodeguard.fleet.state.node_marks import record_release
 from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.model.device import Device
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import MarkCause, MarkRecord, NodeMarks
+from nodeguard.model.mark import MarkCause, NodeMarks
 from nodeguard.model.policy import Policy, SoakPeriod
 from nodeguard.model.target import target_label
 
@@ -70,12 +70,11 @@ def proofs(
     if report is None:
         return {}
     proven = {}
-    for device in marks.carriers:
-        for cause in marks.record_of(device).causes:
-            if proves(report, cause):
-                name = cause_key(device, cause)
-                since = before[name].since if name in before else now.mono
-                proven[name] = Proof(since, since + _soak(marks, cause.check, soak, age))
+    for device, cause in marks.causes():
+        if proves(report, cause):
+            name = cause_key(device, cause)
+            since = before[name].since if name in before else now.mono
+            proven[name] = Proof(since, since + _soak(marks, cause.check, soak, age))
     return proven
 
 
@@ -148,17 +147,17 @@ def release_marks(
         return "removed" if not is_reported and removed(device, cause) else ""
 
     for device in marks.carriers:
-        record = marks.record_of(device)
         ended = [
             ReleasedMark(cause, reason)
-            for cause in record.causes
+            for cause in marks.record_of(device).causes
             if (reason := release_reason(device, cause))
         ]
-        causes = tuple(cause for cause in record.causes if all(cause is not mark.cause for mark in ended))
-        waits.update((cause_key(device, cause), _wait(evidence, device, cause)) for cause in causes)
         if ended:
             released += ended
-            marks = without_causes(marks, device, replace(record, causes=causes), policy.soak, now.wall, age)
+            causes = [mark.cause for mark in ended]
+            marks = without_causes(marks, device, causes, policy.soak, now.wall, age)
+        for cause in marks.record_of(device).causes:
+            waits[cause_key(device, cause)] = _wait(evidence, device, cause)
     return NodeRelease(_forgotten(marks, policy.soak, age), tuple(released), waits)
 
 
@@ -209,19 +208,21 @@ def _unproven(report: LatestReport, cause: MarkCause) -> str:
 def without_causes(
     marks: NodeMarks,
     device: Device | None,
-    record: MarkRecord,
+    causes: Collection[MarkCause],
     soak: SoakPeriod,
     now: float,
     age: RecordedAge,
 ) -> NodeMarks:
-    """Return the marks with another record of a device, with its charge released if no cause is left.
+    """Return the marks without some causes of a device, and its charge released if no cause is left.
 
     now: seconds since the epoch.
     """
-    charge = record.charge
-    if record.causes or charge is None:
-        return marks.with_record(device, record)
-    return record_release(marks.with_record(device, replace(record, charge=None)), charge, soak, now, age)
+    record = marks.record_of(device)
+    remaining = tuple(cause for cause in record.causes if all(cause is not other for other in causes))
+    if remaining or record.charge is None:
+        return marks.with_record(device, replace(record, causes=remaining))
+    marks = marks.with_record(device, replace(record, causes=(), charge=None))
+    return record_release(marks, record.charge, soak, now, age)
 
 
 def _forgotten(marks: NodeMarks, soak: SoakPeriod, age: RecordedAge) -> NodeMarks:

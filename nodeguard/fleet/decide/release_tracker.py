@@ -25,14 +25,14 @@ from nodeguard.fleet.decide.release import (
     release_marks,
     still_failing,
     wait_for_all,
+    without_causes,
 )
 from nodeguard.fleet.policy_rules import check_limit
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import reports_fault
-from nodeguard.fleet.state.node_marks import record_release
 from nodeguard.model.device import Device
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import DegradedMark, MarkCause, MarkRecord, NodeMarks
+from nodeguard.model.mark import DegradedMark, MarkCause, NodeMarks
 
 _NO_REPORT = ReleaseWait("silence", "the node's agent to report: without a report no mark is released")
 
@@ -147,9 +147,7 @@ class ReleaseTracker:
         for device, record in marks.devices.items():
             if state.devices.is_gone(device):
                 released += [(uid, ReleasedMark(cause, "gone")) for cause in record.causes]
-                marks = marks.with_record(device, MarkRecord())
-                if record.charge is not None:
-                    marks = record_release(marks, record.charge, policy.soak, now.wall, age)
+                marks = without_causes(marks, device, record.causes, policy.soak, now.wall, age)
         return marks
 
     def _retracts(self, uid: str, cause: MarkCause, now: Instant) -> bool:
