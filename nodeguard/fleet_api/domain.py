@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally, fault_class_named, suppressed_message
+from nodeguard.fleet.diagnosis.messages import fault_class_named, suppressed_message
+from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally
 from nodeguard.fleet.incidents.domain_incidents import shared_incident_name
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.topology.topologies import MissingLabel

@@ -8,7 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from nodeguard.fleet.decide.domain_decision import DomainDecision
-from nodeguard.fleet.diagnosis.results import DegradedDomain, degraded_message
+from nodeguard.fleet.diagnosis.messages import degraded_message
+from nodeguard.fleet.diagnosis.results import DegradedDomain
 from nodeguard.fleet.incidents.domain_incidents import domain_incident
 from nodeguard.fleet.state.node_marks import decode_record, encode_record
 from nodeguard.fleet_api.domain import describe_domain

@@ -19,12 +19,8 @@ from nodeguard.fleet.decide.domain_decision import (
 from nodeguard.fleet.decide.mark_requests import MarkRequest, is_marked_for
 from nodeguard.fleet.decide.release import ReleasedMark, without_causes
 from nodeguard.fleet.decide.restored_diagnosis import RestoredDiagnosis, degraded_marks
-from nodeguard.fleet.diagnosis.results import (
-    BEFORE_FIRST_VOTE,
-    DegradedDomain,
-    clearing_message,
-    degraded_message,
-)
+from nodeguard.fleet.diagnosis.messages import clearing_message, degraded_message
+from nodeguard.fleet.diagnosis.results import BEFORE_FIRST_VOTE, DegradedDomain
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport

@@ -17,14 +17,8 @@ from nodeguard.fleet.decide.domain_decision import DomainDecision
 from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.mark_requests import resource
 from nodeguard.fleet.decide.observed_marks import PlanObservation
-from nodeguard.fleet.diagnosis.results import (
-    CHECK,
-    DegradedDomain,
-    SuppressedCheck,
-    fault_class_named,
-    suppressed_message,
-    suppression_effect,
-)
+from nodeguard.fleet.diagnosis.messages import fault_class_named, suppressed_message, suppression_effect
+from nodeguard.fleet.diagnosis.results import CHECK, DegradedDomain, SuppressedCheck
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.job_incidents import hit_jobs, job_incident, job_resource, shared_incident
 from nodeguard.fleet.incidents.parent_incidents import ParentIncidents, Subject

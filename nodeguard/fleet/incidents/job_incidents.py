@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from math import ceil
 
-from nodeguard.fleet.diagnosis.results import JOB, BadJobStart, bad_start_effect, bad_start_message
+from nodeguard.fleet.diagnosis.messages import bad_start_effect, bad_start_message
+from nodeguard.fleet.diagnosis.results import JOB, BadJobStart
 from nodeguard.fleet.state.node_jobs import NodeJobs
 from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import Action, Health

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.fleet.diagnosis.results import degraded_message
+from nodeguard.fleet.diagnosis.messages import degraded_message
 from tests.fleet.leaves import ENFORCED, fails, fleet, wait
 from tests.fleet.scene import Fleet
 

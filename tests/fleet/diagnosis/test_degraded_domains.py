@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.results import degraded_message
+from nodeguard.fleet.diagnosis.messages import degraded_message
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import TopologyLabels

@@ -1,16 +1,12 @@
-"""The messages of nodeguard.fleet.diagnosis.results that the views of a fleet do not show."""
+"""The messages of the diagnosis that the views of a fleet do not show."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.results import (
-    DegradedDomain,
-    SuppressedCheck,
-    degraded_message,
-    suppressed_message,
-)
+from nodeguard.fleet.diagnosis.messages import degraded_message, suppressed_message
+from nodeguard.fleet.diagnosis.results import DegradedDomain, SuppressedCheck
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 from tests.policies import FAULT_CLASSES
 
