@@ -151,7 +151,11 @@ class HistoryWriter:
             self._fail(error)
             return False
         except Exception as error:  # noqa: BLE001 - data of one node must not end the history
-            self._queue.lost += len(steps)
+            if len(steps) > 1:
+                self._close_store()
+                written = [self._write([step]) for step in steps]
+                return all(written)
+            self._queue.lost += 1
             self._fail(error)
             return True
         finally:

@@ -200,10 +200,14 @@ def test_a_disk_that_hangs_is_logged_and_blocks_no_caller(
     until(lambda: log.messages()[-1] == "the history is written again")
 
 
-def test_an_internal_error_does_not_end_the_history(make: Make, path: Path, log: LogLines) -> None:
+def test_an_internal_error_loses_only_the_transition_that_causes_it(
+    make: Make, path: Path, log: LogLines
+) -> None:
     writer = make()
-    writer.put(HistoryNote(START, NoteKind.PAUSE, "", "", cast("str", ())))
-    until(lambda: writer.lost == 1)
-    writer.put(received(0.0))
-    until(lambda: sequences(path) == [1])
+    writer._gather = 60.0
+    invalid = HistoryNote(START, NoteKind.PAUSE, "", "", cast("str", ()))
+    for step in (received(0.0, 1, 1), invalid, received(0.0, 2, 2)):
+        writer.put(step)
+    writer.close(PATIENCE)
+    assert (sequences(path), writer.lost, writer.error) == ([1, 2], 1, "")
     assert "error=internal error, please report it: AttributeError" in log.text()[0]
