@@ -17,9 +17,10 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct, field
 
-from nodeguard.kube.client import MERGE_PATCH
+from nodeguard.kube.client import MERGE_PATCH, version_number
 from nodeguard.kube.errors import ApiError, decoded, single_line
 from nodeguard.kube.objects import TypedObject
+from nodeguard.model.failure import UserError
 from nodeguard.model.instant import parse_or_zero
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,11 @@ MAX_DURATION = 300
 
 _NEVER = float("-inf")
 
+_RESTORED = (
+    "the cluster was restored to an earlier state, as from a backup of etcd: start the aggregator again, as "
+    "Kubernetes does, to read it"
+)
+
 # The API stores the number of transitions in 32 bits; this leaves some for the future.
 _MAX_EPOCH = 2**30
 
@@ -69,6 +75,12 @@ class LeaseRecord(TypedObject):
 
 
 _DECODER = msgspec.json.Decoder(LeaseRecord)
+
+
+class RestoredError(UserError):
+    """The cluster was restored to an earlier state. Later objects that this process has read do not exist,
+    and their versions are used again: only a new process knows the cluster.
+    """
 
 
 class LeaseProblem(Struct, frozen=True):
@@ -136,6 +148,7 @@ class Lease:
         self._due = _NEVER
         self._held_until = _NEVER
         self._min_epoch = 0
+        self._latest_version = -1  # the highest version of the lease that was read or written
         self.epoch = self.renewals = 0
 
     def holder(self, now: float) -> str:
@@ -175,7 +188,7 @@ class Lease:
 
         now: before the plan. wanted: False releases the lease, and only reads who holds it. It may take 20 s
         if the API server does not respond. Another call meanwhile is a second attempt: each changes only the
-        version of the lease that it has read.
+        version of the lease that it has read. Raises RestoredError.
         """
         if not wanted and self._held_until != _NEVER:
             self._lost("this aggregator releases it")
@@ -308,6 +321,8 @@ class Lease:
             logger.info("the Lease can be renewed again")
 
     async def _read(self, timeout: float = _TIMEOUT) -> LeaseRecord | None:
+        # A read returns the latest version, at least that of a response before the request.
+        earlier_version = self._latest_version
         try:
             record = _decode(await self._api.request("GET", self._path, timeout=timeout))
         except ApiError as error:
@@ -315,6 +330,10 @@ class Lease:
                 self._holder = ""
                 return None
             raise
+        if version_number(record.version) < earlier_version:
+            self._latest_version = -1  # `release` reads it, too
+            raise RestoredError(_RESTORED)
+        self._note_version(record)
         self._holder = record.spec.holder
         if not self._was_read:
             self._was_read = True
@@ -355,8 +374,12 @@ class Lease:
 
     def _decode_written(self, response: bytes) -> LeaseRecord:
         record = _decode(response)
+        self._note_version(record)
         self._holder = record.spec.holder
         return record
+
+    def _note_version(self, record: LeaseRecord) -> None:
+        self._latest_version = max(self._latest_version, version_number(record.version))
 
     @property
     def _path(self) -> str:

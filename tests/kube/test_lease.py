@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError
-from nodeguard.kube.lease import HOLD_SECONDS, LEASE_SECONDS, MAX_DURATION, Lease, LeaseRecord
+from nodeguard.kube.lease import HOLD_SECONDS, LEASE_SECONDS, MAX_DURATION, Lease, LeaseRecord, RestoredError
 from nodeguard.model.instant import parse_rfc3339
 from tests.controlplane.api import Object
-from tests.controlplane.cluster import Cluster
+from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.kube.detour import Detour
 from tests.logs import LogLines
 
@@ -360,6 +363,47 @@ async def test_the_deletion_of_a_lease_ends_a_long_hold(near_api: ApiClient, api
     assert not await first.renew(115.0)
     api_server.api.delete(f"{LEASES}/nodeguard")
     assert await first.renew(116.0)
+
+
+async def test_a_restored_cluster_ends_the_holder_and_the_candidate(
+    new_cluster: NewCluster, tmp_path: Path
+) -> None:
+    with new_cluster(API) as cluster:
+        api = await ApiClient.connect(str(cluster.kubeconfig))
+        first, second = candidate(api, "one"), candidate(api, "two")
+        assert await first.renew(100.0)
+        data = cluster.processes.directory / "etcd"
+        await asyncio.to_thread(replace_data, cluster, data, tmp_path / "backup")
+        await until_renewed(first, 110.0)
+        assert not await second.renew(110.0)
+        await asyncio.to_thread(replace_data, cluster, tmp_path / "backup", data)
+        for lease in (first, second):
+            with pytest.raises(
+                RestoredError, match=r"restored to an earlier state.*start the aggregator again"
+            ):
+                await until_renewed(lease, 115.0)
+        await api.close()
+
+
+def replace_data(cluster: Cluster, source: Path, target: Path) -> None:
+    """Copy the data of etcd to or from a backup while no component runs."""
+    for component in reversed(API):
+        cluster.stop(component)
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+    for component in API:
+        cluster.start(component)
+    cluster.ready()
+
+
+async def until_renewed(lease: Lease, now: float) -> None:
+    """Renew a lease again and again until a new version is written: requests fail on earlier connections."""
+    renewals = lease.renewals
+    for attempt in range(30):
+        await lease.renew(now + attempt)
+        if lease.renewals > renewals:
+            return
+    raise AssertionError("the lease is not renewed")
 
 
 async def test_one_of_two_candidates_wins_a_conflict(near_api: ApiClient, api_server: Cluster) -> None:

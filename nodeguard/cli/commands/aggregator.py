@@ -16,6 +16,7 @@ from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_kubeconfig, directory
 from nodeguard.cli.usage import MISSING_EXTRA, OK, UNKNOWN, ArgumentParser, UsageError, address
 from nodeguard.local.logs import FORMATS, LEVELS, start_logging
+from nodeguard.model.failure import UserError
 from nodeguard.model.projection import project
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,9 @@ async def _run(options: AggregatorOptions) -> int:
             failed = [task for task in done if task is not stopping]
             for task in failed:
                 problem = None if task.cancelled() else task.exception()
+                if isinstance(problem, UserError):
+                    logger.error("the aggregator ends", extra={"error": str(problem)})
+                    continue
                 fields = {"error": f"{type(problem).__name__}: {problem}"}
                 logger.error("internal error, please report it", extra=fields)
         if not failed:
