@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from hashlib import blake2b
 
 import msgspec
@@ -42,6 +44,9 @@ _DECISIONS = 10.0
 # Seconds after which the policy is sent to the writer again. It stores equal values once, and the time: it
 # proves that the recorder runs. A history without it for three times as long has a gap.
 _PROOF = 60.0
+
+# Seconds from one recording of the present state to the next one because of lost transitions.
+_REPLAY = 300.0
 
 # Characters of one value of a policy that are recorded, such as a list of pools.
 _LONGEST_VALUE = 400
@@ -90,6 +95,9 @@ class History:
         # Whether each stored action is finished.
         self._finished: dict[str, bool] = {}
         self._decisions_read_at = float("-inf")
+        # Parts of the present state that a file without them still receives.
+        self._unrecorded: deque[Callable[[Instant], None]] = deque()
+        self._replayed_at = float("-inf")
 
     def report_received(self, caller: Caller, report: Report, now: Instant) -> None:
         """Record a report that the planner has accepted.
@@ -111,14 +119,13 @@ class History:
         """Record changes of Nodes, of stale agents and of decisions; called every second."""
         self.writer.check_progress()
         self._record_changes(now)
-        is_renewed, has_lost = self.writer.is_renewed, self.writer.take_lost()
-        if is_renewed or has_lost:
+        if self.writer.is_renewed or self._has_lost(now):
+            self._replayed_at = now.mono
+            self._record_present_state(is_new_file=self.writer.is_renewed)
             self.writer.is_renewed = False
-            self._forget_recorded()
-            self._record_reports(now.wall, frozenset() if is_renewed else self._planner.stale_agents.stale)
-            self._record_incidents(now.wall, self._planner.all_incidents())
-            self._record_changes(now)
-        if not self._is_listed and self._has_all_nodes():
+        while self._unrecorded and self.writer.has_room():
+            self._unrecorded.popleft()(now)
+        if not self._unrecorded and not self._is_listed and self._has_all_nodes():
             self._is_listed = True
             marks = frozenset(
                 _mark_note(uid, device)
@@ -128,27 +135,66 @@ class History:
             )
             self.writer.put(FleetListed(now.wall, frozenset(self._nodes), marks))
 
-    def _forget_recorded(self) -> None:
-        """Forget what was recorded, so that a file without it receives the present state, as after a start.
+    def _has_lost(self, now: Instant) -> bool:
+        """Return whether transitions were lost that the present state replaces. A loss while it is recorded
+        does not start it again: it would never end.
+        """
+        is_due = not self._unrecorded and now.mono - self._replayed_at >= _REPLAY
+        return is_due and self.writer.take_lost()
+
+    def _record_present_state(self, *, is_new_file: bool) -> None:
+        """Record the present state in this tick and the next ones, as far as the writer has room: a large
+        fleet has more than the queue takes. Each part is read when it is recorded, so none is older than a
+        transition before it.
 
         Planned releases stay: they are not observed yet.
         """
         self._is_listed = False
-        self._nodes.clear()
-        self._marks.clear()
-        self._stale = frozenset()
+        repeat_report = partial(self._repeat_report, is_new_file=is_new_file)
+        self._unrecorded = deque(
+            [
+                *(partial(repeat_report, uid) for uid in self._planner.reports),
+                *(partial(self._repeat_incidents, key) for key in self._planner.tracker.incidents),
+                *(partial(self._repeat_node, uid) for uid in self._nodes),
+                *(partial(self._repeat_marks, uid) for uid in self._marks),
+                *(partial(self._repeat_stale, uid) for uid in self._stale),
+                self._repeat_settings,
+            ]
+        )
+
+    def _repeat_report(self, uid: str, now: Instant, *, is_new_file: bool) -> None:
+        """Record the latest report of a node; not of a stale agent, which it would contradict in the file."""
+        node, latest = self._planner.node(uid), self._planner.reports.get(uid)
+        is_stale = uid in self._planner.stale_agents.stale
+        if node is not None and latest is not None and (is_new_file or not is_stale):
+            report = reported_state(latest, node.name, now.wall)
+            self.writer.put(ReportReceived(now.wall, uid, report))
+
+    def _repeat_incidents(self, key: str, now: Instant) -> None:
+        self._record_incidents(now.wall, self._planner.tracker.incidents.get(key, {}).values())
+
+    def _repeat_node(self, uid: str, now: Instant) -> None:
+        if uid in self._nodes:
+            self.writer.put(NodeObserved(now.wall, recorded_node(self._nodes[uid])))
+
+    def _repeat_marks(self, uid: str, now: Instant) -> None:
+        marks = self._marks.get(uid, _NO_MARKS)
+        for device in marks.carriers:
+            self._record_change(now.wall, self._nodes[uid], device, MarkRecord(), marks.record_of(device))
+
+    def _repeat_stale(self, uid: str, now: Instant) -> None:
+        node = self._planner.node(uid)
+        if uid in self._stale and node is not None:
+            self.writer.put(AgentLivenessChanged(now.wall, uid, node.name, stale=True))
+
+    def _repeat_settings(self, now: Instant) -> None:
+        """Record the policy, operators' decisions and the actions."""
         self._paused = ""
         self._policy = None
         self._decided.clear()
         self._finished.clear()
         self._decisions_read_at = float("-inf")
-
-    def _record_reports(self, at: float, excluded: Collection[str]) -> None:
-        """Record the latest report of each node. excluded: stale agents, which a report would contradict."""
-        nodes = self._planner.state.nodes
-        for uid, latest in self._planner.reports.items():
-            if uid in nodes and uid not in excluded:
-                self.writer.put(ReportReceived(at, uid, reported_state(latest, nodes[uid].name, at)))
+        self._record_changes(now)
 
     def _record_incidents(self, at: float, incidents: Iterable[Incident]) -> None:
         for incident in incidents:

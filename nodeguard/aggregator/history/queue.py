@@ -37,6 +37,10 @@ class TransitionQueue:
     def __len__(self) -> int:
         return len(self._steps)
 
+    def has_room(self) -> bool:
+        """Return whether less than half of the bytes wait: the rest is for later transitions."""
+        return self._bytes < MAX_BYTES // 2
+
     def put(self, step: RecordedEvent) -> None:
         """Add the latest transition."""
         self._steps.append(step)

@@ -94,10 +94,15 @@ class HistoryWriter:
                 self._thread.start()
             self._changed.notify()
 
-    def take_lost(self) -> bool:
-        """Return whether transitions were lost since this last returned it; not while others wait."""
+    def has_room(self) -> bool:
+        """Return whether the queue takes transitions that are not urgent."""
         with self._changed:
-            has_lost = self._queue.has_dropped and not self._queue
+            return self._queue.has_room()
+
+    def take_lost(self) -> bool:
+        """Return whether transitions were lost since this last returned it; not before the queue has room."""
+        with self._changed:
+            has_lost = self._queue.has_dropped and self._queue.has_room()
             self._queue.has_dropped &= not has_lost
             return has_lost
 

@@ -34,9 +34,9 @@ CALLER = Caller("node-1", "uid-1")
 class Scene:
     """A fleet with an aggregator that records a history."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, nodes: int = 3) -> None:
         self.path = path
-        self.fleet = Fleet(3)
+        self.fleet = Fleet(nodes)
         self.writer = HistoryWriter(str(path), HistoryLimits(30.0, 64.0), lambda: self.fleet.wall, 0.01, 0.0)
         self.decisions: dict[str, OperatorDecision] = {}
         planner = self.fleet.planner
@@ -235,7 +235,7 @@ def test_the_present_state_is_recorded_after_transitions_were_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_module, "MAX_BYTES", 20_000)
-    scene = Scene(tmp_path / "no" / "such" / "history.sqlite")
+    scene = Scene(tmp_path / "no" / "such" / "history.sqlite", nodes=40)
     scene.tick()
     for sequence in range(20):
         scene.handler(CALLER, report(1, sequence, *[finding()] * (sequence % 2)))
@@ -244,17 +244,20 @@ def test_the_present_state_is_recorded_after_transitions_were_lost(
     scene.path.parent.parent.mkdir()
     scene.tick(60.0)
     until(lambda: is_idle(scene) and not scene.writer.error)
-    monkeypatch.setattr(queue_module, "MAX_BYTES", 1 << 20)
+    lost = scene.writer.lost
+    for _ in range(10):
+        scene.tick(1.0)
+        until(lambda: is_idle(scene))
+    added = scene.writer.added
     scene.tick(1.0)
     scene.writer.close()
+    names = {f"node-{number}" for number in range(40)}
     steps = list(read_history(str(scene.path)).steps)
-    assert {step.node.name for step in steps if isinstance(step, NodeObserved)} == {
-        "node-0",
-        "node-1",
-        "node-2",
-    }
+    assert {step.node.name for step in steps if isinstance(step, NodeObserved)} == names
+    assert {step.report.node for step in steps if isinstance(step, ReportReceived)} == names
     assert [float(text) for text in scene.notes("gap")] == [lost_at]
-    assert scene.writer.lost > 0
+    assert (scene.writer.lost, scene.writer.added) == (lost, added)
+    assert lost > 0
 
 
 def test_marks_and_nodes_that_ended_without_an_aggregator_end_with_its_start(scene: Scene) -> None:
