@@ -51,6 +51,9 @@ MAX_DURATION = 300
 
 _NEVER = float("-inf")
 
+# The version of a lease that was deleted; no other one is empty.
+_DELETED = ""
+
 _RESTORED = (
     "the cluster was restored to an earlier state, as from a backup of etcd: start the aggregator again, as "
     "Kubernetes does, to read it"
@@ -143,7 +146,7 @@ class Lease:
         self._was_read = False
         self._record: LeaseRecord | None = None  # None: read it before the next write
         self._holder = ""  # identity of the holder when the lease was last read
-        self._last_version = ("", 0.0)  # the lease's version, and when it was first seen
+        self._last_version = (_DELETED, 0.0)  # the lease's version, and when it was first seen
         self._other_until = _NEVER  # until when the lease belongs to another holder without a renewal
         self._due = _NEVER
         self._held_until = _NEVER
@@ -255,8 +258,11 @@ class Lease:
         if record is None:
             self._lost("it was deleted")
             self._vacant(started_at)
-            # An aggregator that held it writes until its next renewal. A longer hold ends with its deletion.
-            if wanted and started_at >= min(self._other_until, self._last_version[1] + LEASE_SECONDS):
+            if self._other_until != _NEVER and self._last_version[0] != _DELETED:
+                # Its holder may have renewed it just before. A longer hold ends with its deletion.
+                self._last_version = (_DELETED, started_at)
+                self._other_until = started_at + LEASE_SECONDS
+            if wanted and started_at >= self._other_until:
                 self._won(await self._create(), started_at)
             return
         spec = record.spec
@@ -298,6 +304,7 @@ class Lease:
         if self._held_until == _NEVER or self.epoch != record.spec.transitions:
             logger.info("became leader", extra={"epoch": record.spec.transitions})
         self._record, self.epoch, self.vacant_since = record, record.spec.transitions, None
+        self._other_until = _NEVER
         self._min_epoch = max(self._min_epoch, self.epoch)
         self.renewals += 1
         # The response to an earlier attempt may come after that to a later one.
