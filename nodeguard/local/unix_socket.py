@@ -47,12 +47,21 @@ def bind_socket(path: str, who: str, group: str = "") -> socket.socket:
         finally:
             os.umask(before)
         if group:
-            os.chown(path, -1, _group_id(group))
-            os.chmod(path, 0o660)
+            _share(path, group)
     except OSError:
         bound.close()
         raise
     return bound
+
+
+def _share(path: str, group: str) -> None:
+    """Let the members of a group connect to a new socket, or remove its path. Raises OSError."""
+    try:
+        os.chown(path, -1, _group_id(group))
+        os.chmod(path, 0o660)
+    except OSError:
+        os.unlink(path)
+        raise
 
 
 async def listen_again_when_removed(path: str, listen: Callable[[], Awaitable[object]]) -> None:
@@ -62,7 +71,8 @@ async def listen_again_when_removed(path: str, listen: Callable[[], Awaitable[ob
     is_failing = False
     while True:
         await asyncio.sleep(_CHECK_SECONDS)
-        if os.path.lexists(path):
+        # A failed attempt may leave a path at which no service listens.
+        if os.path.lexists(path) and not is_failing:
             continue
         try:
             await listen()

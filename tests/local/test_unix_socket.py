@@ -65,6 +65,30 @@ async def test_a_removed_socket_is_bound_again_once_its_directory_exists(
     ]
 
 
+async def test_a_socket_that_cannot_be_completed_leaves_no_path_and_is_bound_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix_socket, "_CHECK_SECONDS", 0.01)
+    path = tmp_path / "a.sock"
+    with pytest.raises(OSError, match="there is no group no-such-group"):
+        bind_socket(str(path), "agent", "no-such-group")
+    assert not path.exists()
+    sockets: list[socket.socket] = []
+
+    async def listen() -> None:
+        if not path.exists():
+            bind_socket(str(path), "agent").close()
+            raise OSError("the socket was bound and does not listen")
+        sockets.append(bind_socket(str(path), "agent"))
+
+    watch = asyncio.create_task(listen_again_when_removed(str(path), listen))
+    await until_async(lambda: sockets)
+    await asyncio.sleep(0.1)
+    watch.cancel()
+    with sockets.pop():
+        assert sockets == []
+
+
 def test_the_own_user_is_authorized() -> None:
     client, server = socket.socketpair()
     with client, server:
