@@ -66,6 +66,13 @@ class TransitionQueue:
         self._bytes += sum(map(_size, steps))
         self._drop_oldest()
 
+    def drop(self, step: RecordedEvent) -> None:
+        """Lose a transition that is no longer in the queue; the next ones follow a gap."""
+        self.lost += 1
+        self.has_dropped = True
+        if self._lost_since is None:
+            self._lost_since = step.at
+
     def clear(self) -> None:
         """Lose all transitions."""
         self.lost += len(self._steps)
@@ -76,10 +83,7 @@ class TransitionQueue:
         while self._bytes > MAX_BYTES:
             step = self._steps.popleft()
             self._bytes -= _size(step)
-            self.lost += 1
-            self.has_dropped = True
-            if self._lost_since is None:
-                self._lost_since = step.at
+            self.drop(step)
 
 
 def _size(step: RecordedEvent) -> int:

@@ -160,7 +160,8 @@ class HistoryWriter:
                 self._close_store()
                 written = [self._write([step]) for step in steps]
                 return all(written)
-            self._queue.lost += 1
+            with self._changed:
+                self._queue.drop(steps[0])
             self._fail(error)
             return True
         finally:

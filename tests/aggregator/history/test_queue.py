@@ -56,6 +56,14 @@ def test_returned_transitions_are_lost_before_later_ones(queue: TransitionQueue)
     assert queue.lost == 2
 
 
+def test_a_transition_that_is_dropped_is_lost_with_a_gap(queue: TransitionQueue) -> None:
+    for report in REPORTS[1:3]:
+        queue.put(report)
+    queue.drop(REPORTS[0])
+    assert (queue.lost, queue.has_dropped) == (1, True)
+    assert queue.take(1) == [HistoryNote(START + 1.0, NoteKind.GAP, "", "", repr(START)), REPORTS[1]]
+
+
 def test_a_note_takes_the_memory_of_its_text(queue: TransitionQueue) -> None:
     for _ in range(4):
         queue.put(HistoryNote(START, NoteKind.INCIDENT, "i", "node-1", "x" * 1000))

@@ -210,4 +210,5 @@ def test_an_internal_error_loses_only_the_transition_that_causes_it(
         writer.put(step)
     writer.close(PATIENCE)
     assert (sequences(path), writer.lost, writer.error) == ([1, 2], 1, "")
+    assert writer.take_lost()
     assert "error=internal error, please report it: AttributeError" in log.text()[0]
