@@ -35,7 +35,8 @@ _NAMES = 200_000
 
 _DAY = 86_400.0
 
-# Seconds without a transition after which a gap is recorded: three times the recorder's interval.
+# Seconds from a write to the first transition of the next one after which a gap is recorded: three times the
+# recorder's interval. The transitions of one write have no gap between them: the recorder ran.
 MAX_SILENCE = 180.0
 
 # A history that is too large loses its oldest tenth, then more, until it fits.
@@ -87,9 +88,9 @@ class HistoryStore:
         """
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
-        first_at = steps[0].at if steps else alive
-        if self._alive and first_at - self._alive > MAX_SILENCE:
-            self._add_note(first_at, NoteKind.GAP.value, "", "", repr(self._alive))
+        covered_from = _covered_from(steps[0]) if steps else alive
+        if self._alive and covered_from - self._alive > MAX_SILENCE:
+            self._add_note(covered_from, NoteKind.GAP.value, "", "", repr(self._alive))
         for step in steps:
             self._add(step)
         run("UPDATE clock SET alive = ?", (alive,))
@@ -267,6 +268,13 @@ _UNSHARED = """
 DELETE FROM shared WHERE id NOT IN (
     SELECT passing FROM report UNION SELECT inventory FROM report UNION SELECT labels FROM node)
 """
+
+
+def _covered_from(step: RecordedEvent) -> float:
+    """Return since when a transition covers the time: a gap of lost ones does since the first of them."""
+    if isinstance(step, HistoryNote) and step.kind is NoteKind.GAP:
+        return float(step.text)
+    return step.at
 
 
 def _operator_settings(node: InventoryNode) -> dict[str, str]:

@@ -262,7 +262,7 @@ def test_notes_of_another_version_are_left_out(scene: Scene) -> None:
     scene.tick()
     scene.writer.close()
     store = HistoryStore(str(scene.path))
-    for kind in NoteKind:
+    for kind in set(NoteKind) - {NoteKind.GAP}:
         store.add([HistoryNote(scene.fleet.wall, kind, "x", "node-1", '{"unknown": [1'), ], 0.0)  # fmt: skip
     store.close()
     assert {change for change, _ in changes(scene)} <= {"paused", "resumed"}

@@ -111,7 +111,7 @@ def test_trimming_keeps_the_current_values_at_the_horizon(path: Path) -> None:
     store.close()
 
 
-def test_a_time_without_transitions_is_a_gap_and_one_in_which_the_disk_was_blocked_is_none(
+def test_a_time_without_transitions_before_a_write_is_a_gap_and_a_blocked_disk_is_none(
     path: Path,
 ) -> None:
     store = HistoryStore(str(path))
@@ -119,8 +119,27 @@ def test_a_time_without_transitions_is_a_gap_and_one_in_which_the_disk_was_block
     store.add([received(60.0, 2), received(580.0, 3)], START + 600.0)
     store.add([received(1200.0, 4)], START + 1200.0)
     store.close()
-    gaps = rows(path, "SELECT text, at FROM note WHERE kind = 'gap'")
-    assert gaps == [(repr(START + 600.0), START + 1200.0)]
+    assert gaps(path) == [(600.0, 1200.0)]
+
+
+def test_lost_transitions_are_a_gap_without_the_time_that_it_covers(path: Path) -> None:
+    store = HistoryStore(str(path))
+    store.add([received(0.0)], START)
+    store.add([lost(60.0, 600.0), received(600.0, 2)], START + 600.0)
+    store.add([lost(1200.0, 1500.0), received(1500.0, 3)], START + 1500.0)
+    store.close()
+    assert gaps(path) == [(60.0, 600.0), (600.0, 1200.0), (1200.0, 1500.0)]
+
+
+def lost(since: float, until: float) -> HistoryNote:
+    """Return the gap of lost transitions, in seconds after START."""
+    return HistoryNote(START + until, NoteKind.GAP, "", "", repr(START + since))
+
+
+def gaps(path: Path) -> list[tuple[float, float]]:
+    """Return the start and end of each gap, in seconds after START."""
+    notes = rows(path, "SELECT text, at FROM note WHERE kind = 'gap' ORDER BY id")
+    return [(float(since) - START, until - START) for since, until in notes]
 
 
 def test_trimming_removes_the_oldest_transitions_until_the_file_fits(path: Path) -> None:
