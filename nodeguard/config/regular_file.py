@@ -8,6 +8,10 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISFIFO, S_ISREG
 
 
+class EmptyPipeError(OSError):
+    """A pipe has no data: nothing writes to it, or what writes has failed."""
+
+
 def read_regular_file(path: str | Path, limit: int, *, may_be_pipe: bool = False) -> bytes:
     """Return at most `limit` bytes of a file, links followed.
 
@@ -25,7 +29,7 @@ def read_regular_file(path: str | Path, limit: int, *, may_be_pipe: bool = False
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             data = file.read(limit)
         if not data and S_ISFIFO(mode):
-            raise OSError(errno.EINVAL, "a pipe without a writer, or without data", str(path))
+            raise EmptyPipeError(errno.EINVAL, "a pipe without a writer, or without data", str(path))
         return data
     finally:
         os.close(descriptor)

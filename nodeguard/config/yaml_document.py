@@ -18,7 +18,7 @@ import msgspec
 
 from nodeguard.config.error_messages import explain_validation_error
 from nodeguard.config.errors import ConfigError, FieldPath, field_name, parse_field_path
-from nodeguard.config.regular_file import read_regular_file
+from nodeguard.config.regular_file import EmptyPipeError, read_regular_file
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -131,6 +131,8 @@ def load_yaml(path: Path | Traversable) -> YamlDocument:
     except OSError as error:
         is_directory = isinstance(error, IsADirectoryError)
         remedy = "name a file in it" if is_directory else "check that it is there and may be read"
+        if isinstance(error, EmptyPipeError):
+            remedy = "check the command that writes to it"
         raise ConfigError(file, 0, "", f"cannot be read: {error.strerror}", remedy) from None
     if len(data) > SIZE_LIMIT:
         raise ConfigError(file, 0, "", f"is larger than {SIZE_LIMIT} bytes", "split it")

@@ -58,7 +58,8 @@ def test_a_file_is_read_to_its_limit(tmp_path: Path) -> None:
 def test_a_pipe_without_a_writer_is_no_empty_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "policy.yaml")
     with pytest.raises(
-        ConfigError, match=r"policy\.yaml: cannot be read: a pipe without a writer, or without data"
+        ConfigError,
+        match=r"policy\.yaml: cannot be read: a pipe without a writer, or without data: check the command that writes",
     ):
         load_yaml(tmp_path / "policy.yaml")
 
