@@ -103,6 +103,8 @@ _MANIFEST_REMEDY = (
     """`yq -r '.data["policy.yaml"]' FILE | nodeguard policy check -`"""
 )
 
+_NO_POLICY = "name the file with the policy: this one has none"
+
 
 def require_policy(located: YamlDocument) -> None:
     """Refuse a file that contains a policy in a field: Helm values, or the manifest of a ConfigMap. Raises
@@ -110,9 +112,13 @@ def require_policy(located: YamlDocument) -> None:
     """
     data = located.data if isinstance(located.data, dict) else {}
     if "apiVersion" in data and "kind" in data:
-        found, problem, remedy = "kind", "is of a Kubernetes manifest, not of a policy", _MANIFEST_REMEDY
+        found, problem = "kind", "is of a Kubernetes manifest, not of a policy"
+        content = data.get("data")
+        has_policy = isinstance(content, dict) and "policy.yaml" in content
+        remedy = _MANIFEST_REMEDY if has_policy else _NO_POLICY
     elif key := next((key for key in _CHART_VALUES if key in data), ""):
-        found, problem, remedy = key, "is of the Helm chart's values, not of a policy", _VALUES_REMEDY
+        found, problem = key, "is of the Helm chart's values, not of a policy"
+        remedy = _VALUES_REMEDY if "policy" in data else _NO_POLICY
     else:
         return
     raise ConfigError(located.file, located.line((found,)), found, problem, remedy)

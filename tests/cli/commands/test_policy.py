@@ -271,6 +271,16 @@ def test_a_file_that_contains_a_policy_is_one_error_with_the_command_that_extrac
     assert error.endswith(f"run `{command} | nodeguard policy check -`")
 
 
+@pytest.mark.parametrize("text", ["aggregator: {replicas: 2}\n", "apiVersion: v1\nkind: Secret\n"])
+def test_a_file_of_the_chart_without_a_policy_names_no_command(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "values.yaml").write_text(text)
+    assert main(["policy", "check", str(tmp_path / "values.yaml")]) == 3
+    error = capsys.readouterr().err.rstrip()
+    assert error.endswith("not of a policy: name the file with the policy: this one has none")
+
+
 @pytest.mark.parametrize(
     ("grace", "when"),
     [
