@@ -77,7 +77,7 @@ def _parsed(line: str) -> NodeguardLogOutput | None:
     _, start, rest = line.partition('{"time": ')
     try:
         fields = msgspec.json.decode(f"{start}{rest}".strip(), type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return None
     level, logger, message = (fields.get(name) for name in ("level", "logger", "msg"))
     if (
@@ -87,6 +87,7 @@ def _parsed(line: str) -> NodeguardLogOutput | None:
         or not isinstance(message, str)
     ):
         return None
-    others = {name: str(value) for name, value in fields.items() if name not in _SHOWN}
-    error, remedy = (str(fields.get(name, "")) for name in ("error", "remedy"))
+    texts = {name: str(value) for name, value in fields.items() if value is not None}
+    others = {name: text for name, text in texts.items() if name not in _SHOWN}
+    error, remedy = texts.get("error", ""), texts.get("remedy", "")
     return NodeguardLogOutput(level, str(logger), message, error, remedy, others)

@@ -69,3 +69,12 @@ def test_only_a_problem_without_error_and_remedy_refers_to_the_documentation(
 )
 def test_another_text_is_no_line_of_the_log(text: str) -> None:
     assert find_log_message(text) is None
+
+
+def test_an_empty_field_is_no_error() -> None:
+    line = '{"time": "x", "level": "error", "logger": "nodeguard.a", "msg": "m", "error": null, "node": null}'
+    assert find_log_message(line) == NodeguardLogOutput("error", "nodeguard.a", "m", "", "", {})
+
+
+def test_a_deeply_nested_line_is_none_of_nodeguard() -> None:
+    assert find_log_message('{"time": ' + "[" * 200_000) is None
