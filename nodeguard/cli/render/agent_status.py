@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Literal
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from nodeguard.fleet_api.text.phrases import count_noun, format_age
 from nodeguard.fleet_api.view import Field, Section, View, badge_heading
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.policy import StalePolicy
 from nodeguard.model.target import NODE, target_label
 
 
@@ -150,6 +152,10 @@ def injection_fields(status: AgentStatus) -> list[Field]:
     return lines or [Field("injected", "none")]
 
 
+# Seconds after which the fleet counts a node without a report as stale, by default.
+_STALE = StalePolicy().after
+
+
 def _facts(status: AgentStatus) -> Iterator[Field]:
     yield Field("agent", f"version {status.version}, as of {format_time(status.at)}")
     if status.unread:
@@ -166,7 +172,10 @@ def _facts(status: AgentStatus) -> Iterator[Field]:
     if not status.acknowledged_at:
         yield Field("aggregator", "none: the agent does not report")
     elif status.acknowledged_at.keys() <= status.problems.keys():
-        text = "no aggregator acknowledges them: the fleet does not know the state of this node"
+        latest = max((wall for wall in status.acknowledged_at.values() if wall is not None), default=-inf)
+        text = "no aggregator has acknowledged the latest one"
+        if status.at - latest > _STALE:
+            text = "no aggregator acknowledges them: the fleet does not know the state of this node"
         yield Field("reports", text, style="warning", name_style="warning")
     if status.spooled:
         yield Field("spooled", f"{count_noun(status.spooled, 'change')} without acknowledgement")

@@ -100,7 +100,11 @@ def test_the_reason_why_an_aggregator_does_not_acknowledge_is_shown() -> None:
     status = replace(
         status, problems=dict.fromkeys(("https://a", "https://b"), "it answered 404: see the address")
     )
-    assert unknown in look(agent_status_view(status), 120)
+    assert "reports     no aggregator has acknowledged the latest one\n" in look(
+        agent_status_view(status), 120
+    )
+    old = replace(status, acknowledged_at={"https://a": None, "https://b": status.at - 46.0})
+    assert unknown in look(agent_status_view(old), 120)
 
 
 @pytest.mark.usefixtures("sockets")
