@@ -40,6 +40,9 @@ from nodeguard.wire.report import ReportedFinding
 # Suppressed checks with a series each.
 _MAX_CHECKS = 20
 
+# Accepted messages, by kind and HTTP status.
+_USUAL_REQUESTS = (("heartbeat", 200), ("report", 200))
+
 _PLAN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _LATENCY_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
 _RELEASE_BUCKETS = (60.0, 300.0, 600.0, 1_200.0, 2_400.0, 3_600.0, 7_200.0, 14_400.0, 43_200.0, 86_400.0)
@@ -235,7 +238,10 @@ class _ServiceCollector(Collector):
             "Requests of agents by message kind (unknown if refused) and HTTP status.",
             labels=["kind", "code"],
         )
-        for (kind, code), count in sorted(self._series.values("requests", endpoint.requests, now).items()):
+        # They flow at once after a start: as 0 they would look like an outage.
+        usual = {key: endpoint.requests.get(key, 0) for key in _USUAL_REQUESTS}
+        rare = {key: count for key, count in endpoint.requests.items() if key not in usual}
+        for (kind, code), count in sorted((usual | self._series.values("requests", rare, now)).items()):
             requests.add_metric([kind, str(code)], count)
         yield requests
         yield counters(
