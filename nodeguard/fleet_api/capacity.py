@@ -14,6 +14,7 @@ from nodeguard.fleet_api.reasons import count_reasons, reason_kind
 from nodeguard.fleet_api.schema.capacity import CapacityView, WorkState
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.mark import MARK_OF_HEALTH
 from nodeguard.model.target import target_kind
 
 # States of a request without a mark.
@@ -44,30 +45,55 @@ def capacity(planner: Planner, healths: Mapping[str, Health | None]) -> Capacity
     )
 
 
+# The check that fires if a node has fewer GPUs than its platform: those that vanished have no other finding.
+_COUNT_CHECK = "gpu-count"
+
+# An HGX-2 has as many, and no board has more.
+_MOST_GPUS = 16
+
+
 def _count_gpus(planner: Planner, placement: NodePlacement, state: WorkState) -> tuple[int, int]:
-    """Return the number of GPUs of a node, lost ones too, and of those that take new work. state: of it."""
+    """Return the number of GPUs of a node, lost ones too as far as these are counted, and of those that take
+    new work. state: of it.
+    """
     uid = placement.uid
-    lost, reported = _lost_gpus(planner.reports.get(uid))
+    report = planner.reports.get(uid)
+    lost, reported = _lost_gpus(report)
     total = max(placement.gpus, reported)
     marks = planner.state.marks_in_effect(uid)
     is_out = state in _OUT or planner.state.marks.observed(uid).is_out
     if is_out or any(not mark.kind.gang_only for mark in marks.node.marks):
         return total, 0
     marked = {f"gpu/{device.address or device.name}" for device in marks.devices}
-    return total, max(0, total - len(marked | lost))
+    return total, max(0, total - max(len(marked | lost), _missing_gpus(report, total)))
 
 
 def _lost_gpus(report: LatestReport | None) -> tuple[frozenset[str], int]:
-    """Return the GPUs with findings that the inventory of a node lacks, and the number of these and those in
-    it; 0 for a node without a finding on a GPU.
+    """Return the GPUs with a fault that the inventory of a node lacks, and the number of these and those in
+    it; 0 for a node without a faulty GPU.
     """
     findings = report.findings if report is not None else ()
-    faulty = frozenset(finding.target for finding in findings if target_kind(finding.target) == "gpu")
+    faulty = frozenset(
+        finding.target
+        for finding in findings
+        if finding.health in MARK_OF_HEALTH and target_kind(finding.target) == "gpu"
+    )
     if report is None or not faulty:
         return frozenset(), 0
     present = {target for target in report.inventory.components if target_kind(target) == "gpu"}
     lost = faulty - present if present else frozenset[str]()
     return lost, len(present) + len(lost)
+
+
+def _missing_gpus(report: LatestReport | None, total: int) -> int:
+    """Return how many of a node's GPUs its inventory lacks, if it reports that it has fewer than expected.
+
+    With MIG the Node counts instances, more than any node has GPUs: how many of these are missing is unknown.
+    """
+    if report is None or all(finding.check != _COUNT_CHECK for finding in report.findings):
+        return 0
+    present = sum(target_kind(target) == "gpu" for target in report.inventory.components)
+    return max(0, total - present) if total <= _MOST_GPUS else 0
 
 
 def work_state(planner: Planner, placement: NodePlacement, health: Health | None) -> WorkState:

@@ -123,6 +123,31 @@ def test_a_suspect_mark_keeps_no_work_off_a_node_that_should_be_quarantined() ->
 
 
 @pytest.mark.parametrize(
+    ("gpus", "left", "text"),
+    [(8, 7, "95 of 96 in service"), (8, 3, "91 of 96 in service"), (56, 7, "144 of 144 in service")],
+)
+def test_a_gpu_that_vanished_is_not_in_service(gpus: int, left: int, text: str) -> None:
+    """A Node with MIG counts instances."""
+    fleet = Fleet(12, OBSERVED)
+    present = {
+        f"gpu/0000:{0x3C + number:02x}:00": ReportedComponent(f"GPU-{number}") for number in range(left)
+    }
+    fleet.change(0, gpus=gpus)
+    fleet.report(0, finding("gpu-count", target="node"), inventory=Inventory(components=present))
+    fleet.after(5.0)
+    assert gpus_text(view(fleet)) == text
+
+
+def test_a_gpu_without_a_fault_is_not_lost() -> None:
+    fleet = Fleet(12, OBSERVED)
+    present = {f"gpu/0000:{0x3C + number:02x}:00": ReportedComponent(f"GPU-{number}") for number in range(8)}
+    warning = finding("gpu-hot", target="gpu/0000:99:00", health=Health.WARNING)
+    fleet.report(0, warning, inventory=Inventory(components=present))
+    fleet.after(5.0)
+    assert gpus_text(view(fleet)) == "96 of 96 in service"
+
+
+@pytest.mark.parametrize(
     ("policy", "reason"),
     [
         (ONE, "a budget has reached its limit"),

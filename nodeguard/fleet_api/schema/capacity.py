@@ -52,7 +52,7 @@ class CapacityView(Struct, frozen=True):
     other_reasons: ReasonCount = ReasonCount("", 0)
     """Sum of the reasons that `reasons` omits."""
     gpus: int = 0
-    """Number of GPUs of all nodes, lost ones too."""
+    """Number of GPUs of all nodes, lost ones too, as far as the Node or its agent counts them."""
     gpus_in_service: int = 0
     """Number of GPUs that take new work, at least that of single nodes: they are not lost, neither they nor
     their node are quarantined, and the node is ready and not cordoned."""
