@@ -30,7 +30,7 @@ PROGRAMS = frozenset(
     {
         *("nodeguard", "/opt/nodeguard/bin/nodeguard", "/opt/nodeguard/bin/pip", "python3", "make"),
         *("kubectl", "helm", "docker", "systemctl", "journalctl", "install", "openssl", "curl"),
-        *("echo", "cat", "ln", "my-probe", "mv", "sqlite3", "cp", "rm", "chown", "jq"),
+        *("echo", "cat", "ln", "my-probe", "mv", "sqlite3", "cp", "rm", "chown", "jq", "yq"),
     }
 )
 
