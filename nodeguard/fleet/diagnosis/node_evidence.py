@@ -47,7 +47,7 @@ class JobStart(Struct, frozen=True):
 
 
 class ShownFault(NamedTuple):
-    """Since when, infinity if not known, and when last a node shows a fault, in monotonic seconds."""
+    """When the fault of a node began, infinity if unknown, and when it last showed, in monotonic seconds."""
 
     since: float
     last: float
