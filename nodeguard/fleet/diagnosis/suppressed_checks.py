@@ -19,7 +19,6 @@ from nodeguard.fleet.diagnosis.results import (
     nth_largest,
     recovering_since,
 )
-from nodeguard.fleet.diagnosis.shared_versions import common_version, received_version
 from nodeguard.fleet.diagnosis.suspected_checks import unexplained_firings
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
@@ -139,7 +138,7 @@ class SuppressedChecks:
     def may_be_false(self, check: str, uids: Collection[str], now: float) -> bool:
         """Return whether a check may be wrong on nodes: on a fact, only if what reads it is new there."""
         is_fact = self._evidence.is_fact(check, uids)
-        return not is_fact or bool(received_version(uids, self._votes.version_changes, now))
+        return not is_fact or bool(self._votes.versions.received(uids, now))
 
     def update_retractions(self) -> None:
         """Update whether the suppressed checks retract marks."""
@@ -175,9 +174,9 @@ class SuppressedChecks:
         }
         for check in settled:
             unexplained = self._unexplained[check]
-            domain = common_version(self._votes.members, unexplained.nodes)
+            domain = self._votes.versions.common(unexplained.nodes)
             if self._evidence.is_fact(check, unexplained.nodes):
-                domain = received_version(unexplained.nodes, self._votes.version_changes, now)
+                domain = self._votes.versions.received(unexplained.nodes, now)
             self.suppress(check, unexplained.nodes, unexplained.window, domain, now, unexplained.limit)
             del self.suspected[check]
         return settled

@@ -13,10 +13,11 @@ from msgspec import Struct
 
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings
 from nodeguard.fleet.diagnosis.results import ALL_REPORTED, VoteTally
+from nodeguard.fleet.diagnosis.shared_versions import SharedVersions
 from nodeguard.fleet.diagnosis.significance import OnsetRate
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.policy_rules import matches_any
-from nodeguard.fleet.state.topology.members import DomainMembers, path_prefixes
+from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 
 
@@ -35,7 +36,7 @@ class VoteIndex:
     class. firings: by check.
 
     began: time of the first evaluation; infinity before. changed_checks: checks that fired since the latest;
-    new_onsets: on which nodes, by check. version_changes: when a node got another version, by uid and domain.
+    new_onsets: on which nodes, by check. versions: of all nodes.
     earlier_term: from when until when an earlier aggregator led; late: nodes with a first report long after
     the start of this one.
     """
@@ -47,11 +48,10 @@ class VoteIndex:
         self.firings: dict[str, CheckFirings] = {}
         self.changed_checks: set[str] = set()
         self.new_onsets: dict[str, set[str]] = {}
-        self.version_changes: dict[tuple[str, str], float] = {}
+        self.versions = SharedVersions(self.members)
         self.began = inf
         self.earlier_term = (inf, -inf)
         self.late: set[str] = set()
-        self._versions: dict[str, tuple[str, ...]] = {}  # the latest of each topology, by uid
         self._checks: dict[str, _VotingCheck] = {}
         # When the suppression of a check ended, by check and domain; empty for all nodes.
         self._ended: dict[tuple[str, str], float] = {}
@@ -70,7 +70,7 @@ class VoteIndex:
                 self.members,
                 self._rates[item.name],
                 self._ends[item.name],
-                self.version_changes,
+                self.versions,
             )
             for item in rule.classes
         }
@@ -109,31 +109,11 @@ class VoteIndex:
         latest = max(began, *votes.values())
         return latest + wait + ALL_REPORTED <= ended and self.late.isdisjoint(votes)
 
-    def record_versions(self, uid: str, versions: Iterable[str], now: float) -> None:
-        """Record the versions of a node, also of one that may not vote. versions: their domains. Without one
-        of a topology, for example while a driver is replaced, the latest version stays.
-        """
-        # The last prefix is the path itself, as a string that all nodes share.
-        reported = tuple(path_prefixes(path)[-1] for path in versions)
-        before = self._versions.get(uid, ())
-        if reported == before:
-            return
-        topology_of = self.members.topology_of
-        topologies, earlier = set(map(topology_of, reported)), set(map(topology_of, before))
-        after = (*reported, *(path for path in before if topology_of(path) not in topologies))
-        self._versions[uid] = after
-        for path in set(after) - set(before):
-            if topology_of(path) in earlier:
-                self.version_changes[uid, path] = now
-        for path in set(before) - set(after):
-            self.version_changes.pop((uid, path), None)
-
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
         self.set_domains(uid, ())
         self.late.discard(uid)
-        for path in self._versions.pop(uid, ()):
-            self.version_changes.pop((uid, path), None)
+        self.versions.remove_node(uid)
         for votes in self.votes_by_class.values():
             votes.remove_node(uid)
 

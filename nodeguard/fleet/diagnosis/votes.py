@@ -11,6 +11,7 @@ from itertools import chain, product
 from math import inf
 
 from nodeguard.fleet.diagnosis.results import Candidate, VoteTally
+from nodeguard.fleet.diagnosis.shared_versions import SharedVersions
 from nodeguard.fleet.diagnosis.significance import OnsetRate, fewest_significant, significance
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import (
@@ -38,9 +39,9 @@ class FaultVotes:
         members: DomainMembers,
         rate: OnsetRate,
         ended: dict[str, float],
-        received: Mapping[tuple[str, str], float],
+        versions: SharedVersions,
     ) -> None:
-        """rate: the usual one of the class. received: when nodes got another version, by uid and domain."""
+        """rate: the usual one of the class. versions: of all nodes."""
         self.vote_class = fault_class
         self.vote_rules: dict[str, VoteTopology] = {rule.topology: rule for rule in fault_class.topologies}
         self.location_topologies = self.vote_rules.keys() & set(LOCATION_TOPOLOGIES)
@@ -57,7 +58,7 @@ class FaultVotes:
         self._onsets: dict[str, deque[float]] = {}
         self._recent: deque[tuple[float, str]] = deque()
         self._rate = rate
-        self._received = received
+        self._versions = versions
 
     def vote(self, uid: str, topologies: Iterable[str], at: float) -> None:
         """Record the vote of a node, with a fault that may be shared in some topologies. A vote from before
@@ -219,14 +220,14 @@ class FaultVotes:
         voters = {
             uid: at
             for uid, at in all_voters.items()
-            if -_REPORTED <= at - self._received.get((uid, path), inf) <= _AFTER_RECEIPT
+            if -_REPORTED <= at - self._versions.received_at(uid, path) <= _AFTER_RECEIPT
         }
         if len(voters) < self._rule.min_nodes:
             return
         others = len(self.current_voters(now)) - len(all_voters)
         elsewhere = max(1, len(self._members) - self._members.size(path))
         chance = max(self.chance(_AFTER_RECEIPT, now), min(0.999, others / elsewhere))
-        received = sum(1 for uid in self._members.nodes(path) if (uid, path) in self._received)
+        received = sum(self._versions.received_at(uid, path) > -inf for uid in self._members.nodes(path))
         if significance(len(voters), received, chance) >= self._rule.significance_exponent:
             yield _AFTER_RECEIPT, voters
 
