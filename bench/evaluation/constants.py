@@ -111,6 +111,7 @@ POLICY: Mapping[str, Scale] = {
 _PACKAGE = "nodeguard.fleet.diagnosis"
 
 MODULES: Mapping[str, tuple[str, ...]] = {
+    "check_firings": ("_FAULT_RATE", "_WARNING_RATE"),
     "candidates": (
         "_CLEARLY_LIKELIER",
         "_PAUSE",
@@ -135,7 +136,6 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "suppressed_checks": ("_RETRACTION_SHARE", "_RETRACTION_NODES"),
     "suspected_checks": ("_OF_ONE", "_SHARE_OF_ONE", "_MANY", "_STRAY_CHANCE", "_MISPLACED", "_CAUSES"),
     "vote_collector": ("VOTE_INTERVAL", "_ESTABLISHED", "_OLD"),
-    "vote_index": ("_FAULT_RATE", "_WARNING_RATE"),
     "votes": ("_AFTER_RECEIPT", "_REPORTED", "_SMALL_PART"),
 }
 """Of modules of the diagnosis."""

@@ -8,6 +8,7 @@ import pytest
 
 from nodeguard.fleet.diagnosis import (
     candidates,
+    check_firings,
     chosen_candidates,
     job_starts,
     likelihood,
@@ -17,7 +18,6 @@ from nodeguard.fleet.diagnosis import (
     stopped_agents,
     suppressed_checks,
     suspected_checks,
-    vote_index,
     votes,
 )
 from nodeguard.judge.formatting import format_duration
@@ -164,7 +164,7 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"a small part | {votes._SMALL_PART:.0%}",
         f"votes of one leaf | {suspected_checks._OF_ONE}, or 1/{1 / suspected_checks._SHARE_OF_ONE:g} of it",
         f"nearly all nodes | {shared_versions._MIN_VOTER_SHARE:.0%}",
-        f"usual rate of a check | {vote_index._FAULT_RATE:g}, {vote_index._WARNING_RATE:g}",
+        f"usual rate of a check | {check_firings._FAULT_RATE:g}, {check_firings._WARNING_RATE:g}",
         f"the fleet's own rate | {durations(significance._MEMORY, significance._WORTH)}",
         f"start of a job | {durations(job_starts._BEFORE, job_starts._AFTER)}",
         f"nodes of one start | {format_duration(job_starts._SPREAD)}",

@@ -143,7 +143,7 @@ class VoteCollector:
         for check in {finding.check for finding in before_findings} - reported:
             self.diagnosis.record_cleared(uid, check)
         for check in reported:
-            self.diagnosis.checks.confine(uid, check, self.evidence.onset(report, check))
+            self.diagnosis.voting.firings_of(check).confine(uid, self.evidence.onset(report, check))
         if not self.diagnosis.members.paths(uid):
             return
         before = self._fires.get(uid)

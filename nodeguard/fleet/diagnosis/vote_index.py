@@ -6,10 +6,8 @@ Times are seconds of a clock that never jumps.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from math import inf
-
-from msgspec import Struct
 
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings
 from nodeguard.fleet.diagnosis.results import ALL_REPORTED, VoteTally
@@ -21,40 +19,29 @@ from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 
 
-class _VotingCheck(Struct):
-    """How a check votes: in which topologies, and in which fault classes. only_warns: whether all of its
-    findings were warnings; None without any.
-    """
-
-    topologies: frozenset[str] = frozenset()
-    classes: Mapping[str, FaultVotes] = {}
-    only_warns: bool | None = None
-
-
 class VoteIndex:
     """The votes and firings. members: the nodes that may vote, with their domains. votes_by_class: by fault
-    class. firings: by check.
+    class. firings: by check, of all that were reported.
 
-    began: time of the first evaluation; infinity before. changed_checks: checks that fired since the latest;
-    new_onsets: on which nodes, by check. versions: of all nodes.
-    earlier_term: from when until when an earlier aggregator led; late: nodes with a first report long after
-    the start of this one.
+    began: time of the first evaluation; infinity before. has_changed: whether the latest evaluation is out of
+    date. new_onsets: nodes on which checks fired since then, by check. versions: of all nodes. earlier_term:
+    from when until when an earlier aggregator led; late: nodes with a first report long after the start of
+    this one.
     """
 
-    def __init__(self, rule: DiagnosisPolicy) -> None:
+    def __init__(self, rule: DiagnosisPolicy, nodes: DomainMembers) -> None:
+        """nodes: all by domain, also those that may not vote."""
         self.rule = rule
         self.members = DomainMembers()
         self.votes_by_class: dict[str, FaultVotes] = {}
         self.firings: dict[str, CheckFirings] = {}
-        self.changed_checks: set[str] = set()
+        self.has_changed = False
         self.new_onsets: dict[str, set[str]] = {}
         self.versions = SharedVersions(self.members)
         self.began = inf
         self.earlier_term = (inf, -inf)
         self.late: set[str] = set()
-        self._checks: dict[str, _VotingCheck] = {}
-        # When the suppression of a check ended, by check and domain; empty for all nodes.
-        self._ended: dict[tuple[str, str], float] = {}
+        self._nodes = nodes
         # The usual rates of the fault classes, and when domains were last cleared, also of earlier rules.
         self._rates: defaultdict[str, OnsetRate] = defaultdict(OnsetRate)
         self._ends: defaultdict[str, dict[str, float]] = defaultdict(dict)
@@ -74,11 +61,9 @@ class VoteIndex:
             )
             for item in rule.classes
         }
-        for name, check in self._checks.items():
-            check.classes = self._voting(name, check.topologies)
-        for firings in self.firings.values():
-            firings.rule = rule
-        self.changed_checks.update(self.firings)
+        for check, firings in self.firings.items():
+            firings.rule, firings.classes = rule, self._classes(check, firings.topologies)
+        self.has_changed |= bool(self.firings)
 
     def begin(self, now: float) -> None:
         """Begin the evaluation at a time, unless it began before."""
@@ -88,11 +73,8 @@ class VoteIndex:
         """Set the domains of a node that may vote; without any, it may not. Returns whether they changed."""
         if not self.members.set_domains(uid, paths):
             return False
-        for name, votes in self.votes_by_class.items():
-            if votes.update_domains(uid):
-                self.changed_checks.update(
-                    check for check, voting in self._checks.items() if name in voting.classes
-                )
+        have_votes = [votes.update_domains(uid) for votes in self.votes_by_class.values()]
+        self.has_changed |= any(have_votes)
         # A check that votes for nothing may be suppressed on the earlier domains only.
         self.touch(uid)
         if not self.members.paths(uid):
@@ -123,14 +105,13 @@ class VoteIndex:
         """
         if not self.members.paths(uid):
             return False
-        ends = (
-            end for (name, domain), end in self._ended.items() if name == check and self._is_in(uid, domain)
-        )
+        firings = self.firings_of(check)
+        ends = (end for domain, end in firings.ended.items() if self._is_in(uid, domain))
         if at <= max(ends, default=-inf):
             self.record_active(uid, check)
             return False
-        self._firings(check).record(uid, at, observed=observed)
-        self.changed_checks.add(check)
+        firings.record(uid, at, observed=observed)
+        self.has_changed = True
         self.new_onsets.setdefault(check, set()).add(uid)
         return True
 
@@ -146,74 +127,50 @@ class VoteIndex:
         """Add a check, with the topologies in which it may vote. warns: whether a finding of it is a warning,
         which asks for no mark; None without a finding, as of an injected fault.
         """
-        voting = self._checks.setdefault(check, _VotingCheck())
-        if not voting.topologies.issuperset(topologies):
-            voting.topologies = voting.topologies.union(topologies)
-            voting.classes = self._voting(check, voting.topologies)
+        firings = self.firings_of(check)
+        if not firings.topologies.issuperset(topologies):
+            firings.topologies = firings.topologies.union(topologies)
+            firings.classes = self._classes(check, firings.topologies)
         if warns is not None:
-            voting.only_warns = warns and voting.only_warns is not False
+            firings.only_warns = warns and firings.only_warns is not False
 
     def record_active(self, uid: str, check: str) -> None:
         """Record that a check fires on a node, if that node may vote, without an onset."""
         if self.members.paths(uid):
-            self._firings(check).active.add(uid)
+            self.firings_of(check).active.add(uid)
 
-    def record_cleared(self, uid: str, check: str) -> None:
-        """Record that a check does not fire on a node any more."""
-        self.firings_of(check).active.discard(uid)
-
-    def end_suppression(
-        self, check: str, at: float, domain: str, suppression: Callable[[str, str], object]
-    ) -> None:
+    def end_suppression(self, check: str, at: float, domain: str) -> None:
         """Record that the suppression of a check on the nodes of a domain, empty for all, ended: onsets up to
-        a time do not count there, nor their votes. suppression: see `withdraw`.
+        a time do not count there, nor their votes.
         """
-        self._ended[check, domain] = max(at, self._ended.get((check, domain), at))
-        ended = self.firings_of(check).forget_onsets(at, lambda uid: self._is_in(uid, domain))
-        self.withdraw(check, ended, suppression)
-
-    def explained_by_ended_domains(self, check: str) -> set[str]:
-        """Return the nodes on which the latest onset of a check is from before the end of a degraded domain,
-        which explains it: a domain of each fault class of the check.
-        """
-        classes = self.classes_of(check).values()
-        if not classes or not all(votes.ended for votes in classes):
-            return set()
-        return {
-            uid
-            for uid, at in self.firings_of(check).latest.items()
-            if all(votes.has_ended(uid, at) for votes in classes)
-        }
+        firings = self.firings_of(check)
+        firings.ended[domain] = max(at, firings.ended.get(domain, at))
+        ended = firings.forget_onsets(at, lambda uid: self._is_in(uid, domain))
+        self.withdraw(check, ended)
 
     def _is_in(self, uid: str, domain: str) -> bool:
         return not domain or uid in self.members.nodes(domain)
 
-    def withdraw(self, check: str, uids: Iterable[str], suppression: Callable[[str, str], object]) -> None:
+    def withdraw(self, check: str, uids: Iterable[str]) -> None:
         """Withdraw the votes for a check on some nodes, as if it had not voted there. The other checks of its
-        classes need another evaluation. suppression: returns that of another check on a node, or None.
+        classes need another evaluation.
         """
-        nodes, classes = frozenset(uids), self.classes_of(check)
-        others: dict[str, dict[str, float]] = {name: {} for name in classes}
-        for other, firings in self.firings.items():
-            shared = classes.keys() & self.classes_of(other).keys()
-            affected = nodes & firings.latest.keys() if shared else ()
-            if affected:
-                self.changed_checks.add(other)
-            for uid in affected:
-                onset = firings.latest[uid]
-                for name in shared if suppression(other, uid) is None else ():
-                    others[name][uid] = max(onset, others[name].get(uid, onset))
-        for name, votes in classes.items():
+        nodes = frozenset(uids)
+        for name, votes in self.classes_of(check).items():
+            checks = [firings for _, firings in self.checks_of(name)]
             for uid in nodes:
-                votes.replace_vote(uid, others[name].get(uid))
+                firing = [firings for firings in checks if uid in firings.latest]
+                self.has_changed |= bool(firing)
+                onsets = (firings.latest[uid] for firings in firing if firings.suppression(uid) is None)
+                votes.replace_vote(uid, max(onsets, default=None))
 
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
         """Return the votes of the fault classes in which a check may vote, by fault class."""
-        return self._checks.get(check, _NONE).classes
+        return self.firings_of(check).classes
 
     def touch(self, uid: str) -> None:
-        """Have the checks that fire on a node evaluated again: its domains or its jobs changed."""
-        self.changed_checks.update(check for check, firings in self.firings.items() if uid in firings.latest)
+        """Evaluate the checks that fire on a node again: its domains or its jobs changed."""
+        self.has_changed |= any(uid in firings.latest for firings in self.firings.values())
 
     def current_voters(self, now: float) -> dict[str, float]:
         """Return the nodes with a vote that may still count, with their latest vote, by uid."""
@@ -223,36 +180,20 @@ class VoteIndex:
                 voters[uid] = max(at, voters.get(uid, at))
         return voters
 
-    def topologies_of(self, check: str) -> Set[str]:
-        """Return the topologies in which a check may vote."""
-        return self._checks.get(check, _NONE).topologies
-
-    def only_warns(self, check: str) -> bool:
-        """Return whether a check has only reported warnings, which may last longer than their cause."""
-        return bool(self._checks.get(check, _NONE).only_warns)
-
-    def usual_rate(self, check: str) -> float:
-        """Return the prior rate of a check's unconfirmed onsets: of one node a day."""
-        classes = [votes.vote_class for votes in self.classes_of(check).values()]
-        if not self.only_warns(check):
-            rates = (item.daily_rate for item in classes if item.normal_operation)
-            return max(rates, default=_FAULT_RATE)
-        return max((item.daily_rate for item in classes), default=_WARNING_RATE)
-
     def active_nodes(self, fault_class: str, suppressed: Container[str] = ()) -> set[str]:
         """Return the nodes that show a fault class now, by checks that are not suppressed."""
-        nodes: set[str] = set()
-        for check, firings in self.firings.items():
-            if check not in suppressed and fault_class in self.classes_of(check):
-                nodes |= firings.active
-        return nodes
+        checks = self.checks_of(fault_class)
+        return set[str]().union(*(firings.active for check, firings in checks if check not in suppressed))
 
-    def checks_of(self, fault_class: str, uids: Iterable[str]) -> Iterator[str]:
-        """Yield the checks that show a fault class on any of some nodes."""
+    def checks_of(self, fault_class: str) -> Iterator[tuple[str, CheckFirings]]:
+        """Yield the checks that may vote in a fault class, with their firings."""
+        return ((check, own) for check, own in self.firings.items() if fault_class in own.classes)
+
+    def checks_on(self, fault_class: str, uids: Iterable[str]) -> list[str]:
+        """Return the checks that show a fault class on any of some nodes."""
         nodes = frozenset(uids)
-        for check, firings in self.firings.items():
-            if fault_class in self.classes_of(check) and not nodes.isdisjoint(firings.latest):
-                yield check
+        checks = self.checks_of(fault_class)
+        return [check for check, firings in checks if not nodes.isdisjoint(firings.latest)]
 
     def tallies(self, domain: str, now: float) -> tuple[VoteTally, ...]:
         """Return the votes in a domain now, for each fault class that may be shared in its topology."""
@@ -276,29 +217,27 @@ class VoteIndex:
                 voters.setdefault(path, set()).update(votes.voters(path, now, votes.longest_window))
         return {path: len(uids) for path, uids in voters.items() if uids}
 
-    def forget(self, suppressed: Iterable[str], now: float) -> None:
-        """Forget old votes and firings. suppressed: checks that do not count towards usual rates."""
+    def forget(self, now: float) -> None:
+        """Forget old votes and firings."""
         for votes in self.votes_by_class.values():
             votes.forget(self.began, now)
-        oldest = now - max(self.rule.suppression.windows)
-        self._ended = {key: at for key, at in self._ended.items() if at >= oldest}
-        suppressed = frozenset(suppressed)
-        for name, firings in list(self.firings.items()):
-            firings.forget(self.began, now, learns=name not in suppressed)
-            if firings.is_idle and name not in suppressed:
-                del self.firings[name]
-        if len(self._checks) > _NAMES:
-            used = self.firings.keys() | {STALE_CHECK}
-            self._checks = {name: check for name, check in self._checks.items() if name in used}
+        for firings in self.firings.values():
+            firings.forget(self.began, now)
+        if len(self.firings) > _NAMES:
+            self.firings = {
+                check: firings
+                for check, firings in self.firings.items()
+                if check == STALE_CHECK or not firings.is_idle
+            }
 
     def firings_of(self, check: str) -> CheckFirings:
-        """Return the firings of a check; of one without any, they are empty and record nothing."""
-        return self.firings.get(check) or CheckFirings(self.rule)
+        """Return the firings of a check."""
+        firings = self.firings.get(check)
+        if firings is None:
+            firings = self.firings[check] = CheckFirings(self.rule, self._nodes)
+        return firings
 
-    def _firings(self, check: str) -> CheckFirings:
-        return self.firings.setdefault(check, self.firings_of(check))
-
-    def _voting(self, check: str, topologies: Set[str]) -> dict[str, FaultVotes]:
+    def _classes(self, check: str, topologies: Set[str]) -> dict[str, FaultVotes]:
         """Return the votes of the classes in which a check may vote. A stale agent is a fault class of its
         own, whatever the patterns of others.
         """
@@ -312,13 +251,6 @@ class VoteIndex:
             )
         }
 
-
-_NONE = _VotingCheck()
-
-# Onsets of one check on one node a day, until the fleet's own rate is known: of a fault, as links fail in a
-# training run on 16,384 GPUs (The Llama 3 herd of models, table 5: 35 interruptions by the network in 54 days
-# on 2,048 nodes); and of a warning without a fault class of its own.
-_FAULT_RATE, _WARNING_RATE = 0.0005, 0.02
 
 # Maximum number of unused check names that are remembered: an agent may invent any.
 _NAMES = 4096
