@@ -8,11 +8,15 @@ from functools import partial
 from itertools import chain
 
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings, UnexplainedFirings
-from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
 from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.shared_versions import MAX_FLEET_SHARE
-from nodeguard.fleet.diagnosis.significance import poisson_limit, significance
+from nodeguard.fleet.diagnosis.significance import (
+    WRONG_LABEL,
+    poisson_limit,
+    shared_fault_evidence,
+    significance,
+)
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy

@@ -51,14 +51,7 @@ class VoteIndex:
         """Set another rule. Its fault classes have no votes yet."""
         self.rule = rule
         self.votes_by_class = {
-            item.name: FaultVotes(
-                item,
-                rule,
-                self.members,
-                self._rates[item.name],
-                self._ends[item.name],
-                self.versions,
-            )
+            item.name: FaultVotes(item, rule, self.members, self._rates[item.name], self._ends[item.name])
             for item in rule.classes
         }
         for check, firings in self.firings.items():
