@@ -228,6 +228,7 @@ class VoteIndex:
         firings = self.firings.get(check)
         if firings is None:
             firings = self.firings[check] = CheckFirings(self.rule, self._nodes)
+            self.has_changed |= len(self.firings) > _NAMES  # the next evaluation forgets unused ones
         return firings
 
     def _classes(self, check: str, topologies: Set[str]) -> dict[str, FaultVotes]:
@@ -246,4 +247,4 @@ class VoteIndex:
 
 
 # Maximum number of unused check names that are remembered: an agent may invent any.
-_NAMES = 4096
+_NAMES = 1024
