@@ -19,6 +19,7 @@ from msgspec import Struct
 from nodeguard.local.unix_socket import bind_socket, is_authorized_peer, peer_user
 from nodeguard.model.finding import Verdict
 from nodeguard.model.injection import Injection
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.printable import printable_json
 from nodeguard.model.signal import Scalar
 from nodeguard.wire.instruction import ClearFinding, DetachGpus, Instruction
@@ -224,4 +225,4 @@ def _exchange(
         response = b""
         while chunk := client.recv(_LIMIT):
             response += chunk
-    return msgspec.json.decode(response, type=response_type)
+    return JsonDecoder(response_type).decode(response)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -21,6 +20,7 @@ from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.instant import parse_or_zero
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import Mark, MarkCause, MarkRecord
 from nodeguard.model.target import target_label
 
@@ -102,8 +102,8 @@ class FleetRecord(Struct, frozen=True):
     false_alarms: tuple[RecordedFault, ...] = ()
 
 
-_INCIDENT = msgspec.json.Decoder(Incident)
-_DECISION = msgspec.json.Decoder(OperatorDecision)
+_INCIDENT = JsonDecoder(Incident)
+_DECISION = JsonDecoder(OperatorDecision)
 
 
 def fleet_record(events: Iterable[HistoryEvent]) -> FleetRecord:

@@ -19,6 +19,7 @@ from nodeguard.cli.streams import as_document, is_document, print_message, print
 from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.status import IncidentSummary
+from nodeguard.model.json_decoder import JsonDecoder
 
 ENVIRONMENT = "NODEGUARD_AGGREGATOR_SOCKET"
 _EXEC = "kubectl exec -n nodeguard deploy/nodeguard-aggregator --"
@@ -83,8 +84,8 @@ class AggregatorClient:
             response = connection.getresponse()
             text = response.read()
             if response.status == 200:
-                return msgspec.json.decode(text, type=schema)
-            error = msgspec.json.decode(text, type=ErrorResponse).error
+                return JsonDecoder(schema).decode(text)
+            error = JsonDecoder(ErrorResponse).decode(text).error
         except UnicodeEncodeError as invalid:
             raise UsageError(f"{invalid.object!r} is not UTF-8: correct it") from None
         except TimeoutError:

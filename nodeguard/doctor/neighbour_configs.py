@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from nodeguard.config.errors import ConfigError
 from nodeguard.config.yaml_document import SIZE_LIMIT, parse_yaml
 from nodeguard.kube.node_patch import HEALTHY_CONDITION
+from nodeguard.model.json_decoder import JsonDecoder
 
 
 class _TaintArguments(Struct):
@@ -116,8 +117,8 @@ _CONDITION = MonitorConflict(
 def monitor_conflicts(text: str) -> Iterator[MonitorConflict]:
     """Yield the conflicts of a configuration of node-problem-detector; none if the text is not one."""
     try:
-        monitor = msgspec.json.decode(text, type=_Monitor)
-    except (msgspec.DecodeError, RecursionError):
+        monitor = JsonDecoder(_Monitor).decode(text)
+    except msgspec.DecodeError:
         return
     if any(rule.path.rpartition("/")[2] == "nodeguard" for rule in monitor.rules):
         yield _EXIT_CODES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import socket
 import ssl
 from collections.abc import Iterable, Iterator
@@ -25,6 +24,7 @@ from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, wa
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import rfc3339
+from nodeguard.model.json_decoder import JsonDecoder
 
 # The audience of the agent's token.
 _AUDIENCE = "nodeguard"
@@ -144,7 +144,7 @@ def check_token(options: ReportingOptions, node: str, now: float) -> Diagnostic:
         claims = _claims(TokenFile(options.token_file).token())
     except CredentialError as error:
         return failed(name, str(error), "see docs/install/kubernetes.md: How agents find the aggregators")
-    except (ValueError, binascii.Error, msgspec.DecodeError):
+    except ValueError:
         message = f"{options.token_file} is not a service account token"
         return failed(name, message, "project a service account token with audience nodeguard there")
     audiences = (claims.aud,) if isinstance(claims.aud, str) else claims.aud
@@ -166,16 +166,12 @@ def check_token(options: ReportingOptions, node: str, now: float) -> Diagnostic:
 
 def _claims(token: str) -> _TokenClaims:
     payload = token.split(".")[1] if token.count(".") == 2 else ""
-    return msgspec.json.decode(
-        base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_TokenClaims
-    )
+    return JsonDecoder(_TokenClaims).decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
 
 
 def _bound_node(claims: _TokenClaims) -> str:
     try:
-        return msgspec.json.decode(
-            claims.kubernetes.get("node", msgspec.Raw(b"{}")), type=_NodeReference
-        ).name
+        return JsonDecoder(_NodeReference).decode(claims.kubernetes.get("node", msgspec.Raw(b"{}"))).name
     except msgspec.DecodeError:
         return ""
 

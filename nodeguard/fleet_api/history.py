@@ -21,6 +21,7 @@ from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState, OperatorDecision, WriteState
 from nodeguard.model.instant import rfc3339
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import MarkRecord
 from nodeguard.model.target import target_label
 
@@ -64,12 +65,12 @@ class _IncidentFacts(Struct, frozen=True):
         return self.state != IncidentState.RESOLVED
 
 
-_INCIDENT = msgspec.json.Decoder(_IncidentFacts)
-_DECISION = msgspec.json.Decoder(OperatorDecision)
-_ACTION = msgspec.json.Decoder(NodeAction)
-_SETTINGS = msgspec.json.Decoder(NodeSettings)
-_RELEASED = msgspec.json.Decoder(ReleasedMark)
-_POLICY = msgspec.json.Decoder(dict[str, str])
+_INCIDENT = JsonDecoder(_IncidentFacts)
+_DECISION = JsonDecoder(OperatorDecision)
+_ACTION = JsonDecoder(NodeAction)
+_SETTINGS = JsonDecoder(NodeSettings)
+_RELEASED = JsonDecoder(ReleasedMark)
+_POLICY = JsonDecoder(dict[str, str])
 
 
 def history_view(
@@ -123,13 +124,13 @@ def _entries(change: RecordedChange) -> Iterator[HistoryEntry]:
         yield msgspec.structs.replace(entry, text=entry.text[:_TEXT_LENGTH])
 
 
-def _decode(decoder: msgspec.json.Decoder[_Decoded], text: str | None) -> _Decoded | None:
+def _decode(decoder: JsonDecoder[_Decoded], text: str | None) -> _Decoded | None:
     """Return a decoded text; None if there is none, or if it cannot be read."""
     if not text:
         return None
     try:
         return decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         return None
 
 

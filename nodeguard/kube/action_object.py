@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field
 from nodeguard.kube.objects import TypedObject
 from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
 from nodeguard.model.instant import parse_or_zero, rfc3339
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.projection import project
 
 API_VERSION = "nodeguard.dev/v1alpha1"
@@ -87,7 +88,7 @@ class ObservedAction(Struct, frozen=True):
     action: NodeAction | None
 
 
-_DECODER = msgspec.json.Decoder(_Object)
+_DECODER = JsonDecoder(_Object)
 
 
 def decode_action(raw: msgspec.Raw | bytes) -> ObservedAction:

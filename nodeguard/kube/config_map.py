@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import msgspec
 from msgspec import field
 
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.kube.errors import ApiError, decoded, may_have_succeeded
 from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch
+from nodeguard.model.json_decoder import JsonDecoder
 
 # Tries to change the object while others change it at the same time; and of them, after a lost response.
 _MAX_TRIES = 8
@@ -22,7 +22,7 @@ class ConfigMapObject(TypedObject):
     data: dict[str, str] = field(default_factory=dict)
 
 
-_DECODER = msgspec.json.Decoder(ConfigMapObject)
+_DECODER = JsonDecoder(ConfigMapObject)
 
 
 class ConfigMap:

@@ -22,6 +22,7 @@ from nodeguard.kube.objects import OwnerReference, TypedObject
 from nodeguard.kube.repeated_writes import RepeatedWrites
 from nodeguard.kube.watch import Watch, WatchHandler
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import EPOCH_ANNOTATION, NO_SCHEDULE, STATE_ANNOTATION
 from nodeguard.model.node import PREFIX, Taint
 
@@ -59,7 +60,7 @@ class ObservedRule(Struct, frozen=True):
     is_managed: bool
 
 
-_DECODER = msgspec.json.Decoder(_Object)
+_DECODER = JsonDecoder(_Object)
 
 
 def decode_rule(raw: msgspec.Raw | bytes) -> ObservedRule:

@@ -15,6 +15,7 @@ from nodeguard.kube.errors import ApiError
 from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch
 from nodeguard.model.device import Device
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.target import bus_address
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class _Slice(TypedObject):
     spec: _Spec
 
 
-_DECODER = msgspec.json.Decoder(_Slice)
+_DECODER = JsonDecoder(_Slice)
 
 
 def decode_slice(raw: msgspec.Raw | bytes) -> ResourceSlice:

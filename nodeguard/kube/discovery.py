@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Struct
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError, decoded
+from nodeguard.model.json_decoder import JsonDecoder
 
 
 class _Resource(Struct):
@@ -17,7 +17,7 @@ class _Group(Struct):
     resources: list[_Resource] = []
 
 
-_DECODER = msgspec.json.Decoder(_Group)
+_DECODER = JsonDecoder(_Group)
 
 
 async def served_resources(api: ApiClient, path: str) -> frozenset[str]:

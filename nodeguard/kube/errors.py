@@ -8,6 +8,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from nodeguard.model.json_decoder import JsonDecoder
+
 T = TypeVar("T")
 
 # Characters of the server's message that are passed on.
@@ -81,7 +83,7 @@ class ApiStatus(Struct):
     details: _Details | None = None
 
 
-_DECODER = msgspec.json.Decoder(ApiStatus)
+_DECODER = JsonDecoder(ApiStatus)
 
 
 def response_error(

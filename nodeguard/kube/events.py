@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -23,6 +22,7 @@ from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.write_queue import WriteQueue
 from nodeguard.local.rate_limiter import TokenBucket
 from nodeguard.model.instant import rfc3339
+from nodeguard.model.json_decoder import JsonDecoder
 
 # For one object: Events in a burst, and seconds for each further one.
 BURST = 25
@@ -244,7 +244,7 @@ def _body(counted: CountedEvent, pod: str) -> dict[str, Any]:
     }
 
 
-_POD_DECODER = msgspec.json.Decoder(TypedObject)
+_POD_DECODER = JsonDecoder(TypedObject)
 
 
 async def pod_warning(api: ApiClient, namespace: str, pod: str, reason: str, message: str) -> EventContent:

@@ -16,6 +16,7 @@ from nodeguard.kube.objects import TypedObject
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import FalseAlarm, IncidentState, OperatorDecision
 from nodeguard.model.instant import parse_or_zero
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import FINDING_MARKS
 
 VERSION = "v1alpha1"
@@ -191,7 +192,7 @@ class ObservedIncident(Struct, frozen=True):
     generation: int = 0
 
 
-_DECODER = msgspec.json.Decoder(_Object)
+_DECODER = JsonDecoder(_Object)
 
 
 def decode_incident(raw: msgspec.Raw | bytes) -> ObservedIncident:

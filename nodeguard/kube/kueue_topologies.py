@@ -15,6 +15,7 @@ from nodeguard.kube.discovery import served_resources
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.policy import TopologyLabels
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class _Topology(TypedObject):
     spec: _Spec = field(default_factory=_Spec)
 
 
-_DECODER = msgspec.json.Decoder(_Topology)
+_DECODER = JsonDecoder(_Topology)
 
 
 def decode_topology(raw: msgspec.Raw | bytes) -> KueueTopology:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
-import msgspec
 from msgspec import Struct, field
 
 from nodeguard.kube.client import MERGE_PATCH, version_number
@@ -22,6 +21,7 @@ from nodeguard.kube.errors import ApiError, decoded, single_line
 from nodeguard.kube.objects import TypedObject
 from nodeguard.model.failure import UserError
 from nodeguard.model.instant import parse_or_zero
+from nodeguard.model.json_decoder import JsonDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class LeaseRecord(TypedObject):
     spec: _Spec = field(default_factory=_Spec)
 
 
-_DECODER = msgspec.json.Decoder(LeaseRecord)
+_DECODER = JsonDecoder(LeaseRecord)
 
 
 class RestoredError(UserError):

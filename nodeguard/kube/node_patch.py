@@ -9,6 +9,7 @@ import msgspec
 
 from nodeguard.executors.kube.desired import DesiredNode, unmarked_node
 from nodeguard.model.instant import rfc3339
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION, MarkRecord
 from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
 
@@ -145,7 +146,7 @@ def _with_cordon(state: str, *, is_our_cordon: bool) -> str:
 
 def _fields(state: str) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(state, type=dict[str, Any])
+        return JsonDecoder(dict[str, Any]).decode(state)
     except msgspec.MsgspecError:
         return {}
 

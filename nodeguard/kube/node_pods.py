@@ -12,6 +12,7 @@ from nodeguard.kube.errors import decoded
 from nodeguard.kube.objects import TypedList, TypedObject
 from nodeguard.model.instant import parse_or_zero
 from nodeguard.model.job import NodeJob
+from nodeguard.model.json_decoder import JsonDecoder
 
 PATH = "/api/v1/pods"
 
@@ -86,7 +87,7 @@ class _Pod(TypedObject):
     status: _Status = field(default_factory=_Status)
 
 
-_DECODER = msgspec.json.Decoder(TypedList[_Pod])
+_DECODER = JsonDecoder(TypedList[_Pod])
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 

@@ -12,6 +12,7 @@ from nodeguard.kube.client import ApiClient
 from nodeguard.kube.node_patch import HEALTHY_CONDITION
 from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch, WatchHandler
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
 
 PATH = "/api/v1/nodes"
@@ -47,7 +48,7 @@ class _Node(TypedObject):
     status: _Status = field(default_factory=_Status)
 
 
-_DECODER = msgspec.json.Decoder(_Node)
+_DECODER = JsonDecoder(_Node)
 
 _COUNT = re.compile(r"[0-9]{1,4}\Z")
 

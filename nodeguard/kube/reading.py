@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from nodeguard.kube.client import ApiClient, Query
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.objects import RawList
+from nodeguard.model.json_decoder import JsonDecoder
 
 # Objects of one page of a list, and seconds for a request.
 _PAGE = 500
@@ -83,6 +84,6 @@ async def has_right(client: ApiClient, right: Right, user: str = "", groups: Seq
 def _decode(content: bytes | msgspec.Raw, schema: type[_Schema], path: str) -> _Schema:
     """Return an object of the API. Raises ApiError: an aggregated API or a proxy may return another one."""
     try:
-        return msgspec.json.decode(content, type=schema)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return JsonDecoder(schema).decode(content)
+    except msgspec.DecodeError as error:
         raise ApiError(0, "Invalid", f"the response of {path} cannot be used: {error}") from None

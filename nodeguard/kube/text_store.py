@@ -10,6 +10,7 @@ import msgspec
 
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.objects import TypedObject
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.stored_text import StoreConflictError, StoredText, StoreError
 
 SECRET_NAME = "nodeguard-ca"  # noqa: S105 - an object's name
@@ -40,13 +41,13 @@ class KubernetesTextStore:
         """Return the stored text. Raises StoreError."""
         try:
             response = await self._api.request("GET", self._path)
-            stored = msgspec.json.decode(response, type=_Object)
+            stored = JsonDecoder(_Object).decode(response)
             return StoredText(self._decoded((stored.data or {}).get(self._key, "")), stored.version)
         except ApiError as error:
             if error.status == 404:
                 return StoredText()
             raise StoreError(str(error)) from None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except msgspec.DecodeError:
             raise StoreError("the response does not come from a Kubernetes API: check the address") from None
 
     async def write(self, text: str, previous: StoredText) -> None:

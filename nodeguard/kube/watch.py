@@ -24,6 +24,7 @@ from nodeguard.kube.watch_state import (
     request_failed,
 )
 from nodeguard.local.backoff import jittered
+from nodeguard.model.json_decoder import JsonDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -73,11 +74,11 @@ class _Event(Struct):
     object: msgspec.Raw
 
 
-_PAGE_DECODER = msgspec.json.Decoder(RawList)
-_EVENT = msgspec.json.Decoder(_Event)
-_OBJECT = msgspec.json.Decoder(TypedObject)
-_BOOKMARK = msgspec.json.Decoder(Bookmark)
-_STATUS = msgspec.json.Decoder(ApiStatus)
+_PAGE_DECODER = JsonDecoder(RawList)
+_EVENT = JsonDecoder(_Event)
+_OBJECT = JsonDecoder(TypedObject)
+_BOOKMARK = JsonDecoder(Bookmark)
+_STATUS = JsonDecoder(ApiStatus)
 
 
 class Watch(Generic[T]):

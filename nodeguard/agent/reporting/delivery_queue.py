@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from nodeguard.agent.reporting.schedule import next_sequence
 from nodeguard.model.instant import Instant
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.wire.encoding import EncodingError, decode_message, encode
 from nodeguard.wire.instruction import Instruction, InstructionInbox, add_instructions, record_result
 from nodeguard.wire.report import VERSION, InstructionResult, Report, ReportedFinding
@@ -95,8 +96,8 @@ def without_passing(data: bytes) -> bytes:
 def decode_entry(data: bytes) -> tuple[Report, Instant]:
     """Return the report of an entry that this version or a neighbour wrote. Raises EncodingError."""
     try:
-        entry = msgspec.json.decode(data, type=_SpooledReport)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        entry = JsonDecoder(_SpooledReport).decode(data)
+    except msgspec.DecodeError:
         raise EncodingError("a spool entry has a format of another version: it is skipped") from None
     message = decode_message(bytes(entry.report))
     if not isinstance(message, Report):

@@ -21,6 +21,7 @@ from nodeguard.local.daemon_thread import DaemonThread
 from nodeguard.model.action import NodeAction
 from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.inventory import ObservedMarks
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import MarkRecord, NodeMarks
 from nodeguard.model.policy import MarkWrites
 
@@ -90,14 +91,14 @@ def read_state(path: str) -> StandaloneState:
             raise StandaloneStateError(
                 f"{path} has more than {SIZE_LIMIT} bytes: restore a copy, or move it away"
             )
-        state = msgspec.json.decode(data, type=StandaloneState)
+        state = JsonDecoder(StandaloneState).decode(data)
     except FileNotFoundError:
         return StandaloneState()
     except OSError as error:
         raise StandaloneStateError(
             f"{path}: {error.strerror}: make it readable, or name another --state"
         ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except msgspec.DecodeError:
         raise StandaloneStateError(
             f"{path} is damaged, and with it the operators' decisions: restore a copy, or move it away and "
             "repeat the decisions"

@@ -33,6 +33,7 @@ from nodeguard.aggregator.certificates.serving_certificate import (
     read_pem,
 )
 from nodeguard.local.certificate_validity import expired_problem
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.stored_text import StoreConflictError, StoredText, StoreError, TextStore
 
 logger = logging.getLogger(__name__)
@@ -107,8 +108,8 @@ class SelfSignedAuthority:
     def _decoded(self, stored: StoredText) -> tuple[CertificateAuthority, ...]:
         """Return the stored authorities, at least one. Raises StoreError."""
         try:
-            decoded = msgspec.json.decode(stored.text, type=_StoredAuthorities)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            decoded = JsonDecoder(_StoredAuthorities).decode(stored.text)
+        except msgspec.DecodeError:
             decoded = _StoredAuthorities()
         problem = "it has no authority: "
         if decoded.version != 1:

@@ -13,6 +13,7 @@ from nodeguard.aggregator.history.reader import reading
 from nodeguard.fleet.state.history_events import NodeSettings, RecordedChange
 from nodeguard.fleet_api.history import history_view
 from nodeguard.fleet_api.schema.history import HistoryView
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 
 # Rows that are read of each table, the latest: 750 faults at once and their end are a fifth of them. To read
@@ -53,7 +54,7 @@ SELECT min(at) FROM (SELECT at FROM node WHERE id = (SELECT min(id) FROM node)
     UNION ALL SELECT at FROM note WHERE id = (SELECT min(id) FROM note))
 """
 
-_TEXTS = msgspec.json.Decoder(dict[str, str])
+_TEXTS = JsonDecoder(dict[str, str])
 
 
 def read_history_view(

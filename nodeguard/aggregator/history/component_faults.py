@@ -9,12 +9,11 @@ import sqlite3
 from collections import defaultdict
 from contextlib import closing
 
-import msgspec
-
 from nodeguard.aggregator.history.file import DAMAGED_ROW, HistoryFileError, history_path, open_for_reading
 from nodeguard.fleet.components.component_faults import has_component_id, is_component_fault, is_isolated
 from nodeguard.fleet.components.repeat_offenders import FaultHistory
 from nodeguard.model.incident import Incident
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.wire.report import Inventory
 
 logger = logging.getLogger(__name__)
@@ -29,8 +28,8 @@ _INCIDENTS = "SELECT text FROM note WHERE kind = 'incident' ORDER BY id"
 # Seconds in which repeated faults of a component count once, compared with other components of its node.
 _HOUR = 3_600.0
 
-_INCIDENT = msgspec.json.Decoder(Incident)
-_INVENTORY = msgspec.json.Decoder(Inventory)
+_INCIDENT = JsonDecoder(Incident)
+_INVENTORY = JsonDecoder(Inventory)
 
 
 async def load_component_faults(path: str, faults: FaultHistory) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.aggregator.history.reader import reading
 from nodeguard.model.finding import Health
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.wire.report import ReportedFinding
 
 # Reports that are read: the latest.
@@ -20,7 +20,7 @@ _QUERY = """
 SELECT at, findings FROM report WHERE uid = ? AND id >= coalesce(
     (SELECT max(id) FROM report WHERE uid = ? AND at < ?), 0) ORDER BY id DESC LIMIT ?
 """
-_FINDINGS = msgspec.json.Decoder(tuple[ReportedFinding, ...])
+_FINDINGS = JsonDecoder(tuple[ReportedFinding, ...])
 
 
 class FindingPeriod(Struct, frozen=True):

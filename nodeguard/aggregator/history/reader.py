@@ -27,6 +27,7 @@ from nodeguard.fleet.state.history_events import (
 from nodeguard.model.failure import UserError
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.inventory import InventoryNode
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.wire.report import (
     VERSION,
@@ -99,11 +100,11 @@ SELECT coalesce(max(at), (SELECT min(at) FROM (SELECT at FROM note UNION ALL SEL
         WHERE id > 1 AND NOT EXISTS (SELECT 1 FROM node WHERE id = row.id - 1)))
 """
 
-_FINDINGS = msgspec.json.Decoder(tuple[ReportedFinding, ...])
-_UNREADABLE = msgspec.json.Decoder(tuple[UnreadableTargets, ...])
-_PASSING = msgspec.json.Decoder(tuple[ReportedPassing, ...])
-_INVENTORY = msgspec.json.Decoder(Inventory)
-_TEXTS = msgspec.json.Decoder(dict[str, str])
+_FINDINGS = JsonDecoder(tuple[ReportedFinding, ...])
+_UNREADABLE = JsonDecoder(tuple[UnreadableTargets, ...])
+_PASSING = JsonDecoder(tuple[ReportedPassing, ...])
+_INVENTORY = JsonDecoder(Inventory)
+_TEXTS = JsonDecoder(dict[str, str])
 
 
 def read_history(path: str, now: float = float("inf")) -> RecordedHistory:
@@ -201,7 +202,7 @@ class _Reader:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._decoded: dict[tuple[int, msgspec.json.Decoder[Any]], Any] = {}
+        self._decoded: dict[tuple[int, JsonDecoder[Any]], Any] = {}
 
     def reports(self) -> Iterator[ReportReceived]:
         for *row, findings, unreadable in self._connection.execute(_REPORTS):
@@ -254,7 +255,7 @@ class _Reader:
         for at, kind, name, node, text in self._connection.execute(_NOTES):
             yield HistoryNote(at, NoteKind(kind), name, node, text)
 
-    def _shared(self, number: int, decoder: msgspec.json.Decoder[Any]) -> Any:
+    def _shared(self, number: int, decoder: JsonDecoder[Any]) -> Any:
         decoded = self._decoded.get((number, decoder))
         if decoded is None:
             query = "SELECT text FROM shared WHERE id = ?"

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from msgspec import Struct
 
 from nodeguard.kube.client import ApiClient, ApiError
+from nodeguard.model.json_decoder import JsonDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +76,8 @@ async def fetch_keys(api: ApiClient) -> tuple[str, bytes]:
             f"/.well-known/openid-configuration has more than {_DISCOVERY_LIMIT} bytes"
         )
     try:
-        return msgspec.json.decode(discovery, type=_Discovery).issuer, document
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return JsonDecoder(_Discovery).decode(discovery).issuer, document
+    except msgspec.DecodeError:
         raise KeysUnavailableError(
             "/.well-known/openid-configuration is not a response of the Kubernetes API:"
             " check the address of the API server"
@@ -91,8 +92,8 @@ def parse_signing_keys(issuer: str, document: bytes) -> SigningKeys:
     if len(document) > DOCUMENT_LIMIT:
         raise KeysError(f"the cluster's key document has more than {DOCUMENT_LIMIT} bytes")
     try:
-        entries = msgspec.json.decode(document, type=_Document).keys
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        entries = JsonDecoder(_Document).decode(document).keys
+    except msgspec.DecodeError:
         raise KeysError("the cluster's key document is invalid") from None
     by_id = {}
     for entry in entries[:MOST_KEYS]:

@@ -8,11 +8,11 @@ import re
 from typing import Any
 
 import jwt
-import msgspec
 from msgspec import Struct
 
 from nodeguard.aggregator.identity.caller import RequestRefusedError, is_node_name
 from nodeguard.aggregator.identity.signing_keys import SigningKeys
+from nodeguard.model.json_decoder import JsonDecoder
 
 # Seconds by which the clocks of the API server and of this machine may differ.
 LEEWAY = 30.0
@@ -53,7 +53,7 @@ class _Head(Struct):
     kid: str
 
 
-_HEAD = msgspec.json.Decoder(_Head)
+_HEAD = JsonDecoder(_Head)
 
 
 class UnknownKeyError(Exception):
@@ -75,7 +75,7 @@ def key_id(token: str) -> str:
     head = token.partition(".")[0]
     try:
         return _HEAD.decode(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4))).kid
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except ValueError:
         raise RequestRefusedError(401, f"this is not a service account token: {_MOUNT}") from None
 
 

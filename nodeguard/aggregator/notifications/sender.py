@@ -32,6 +32,7 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.atomic_write import atomic_write
 from nodeguard.model.instant import Instant
+from nodeguard.model.json_decoder import JsonDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class NotificationSender:
         elif any(item.key == message.key for item in self.delivery.waiting(webhook)):
             return
         try:
-            notification = msgspec.json.decode(message.payload, type=Notification)
+            notification = JsonDecoder(Notification).decode(message.payload)
         except msgspec.DecodeError:
             return  # of a file that was changed
         if reason in {"refused", "too large"}:
@@ -159,7 +160,7 @@ class NotificationSender:
 
 def _body(webhook: Webhook, payload: bytes) -> bytes:
     """Return the body of a request, with the secrets of the webhook, which the spool does not have."""
-    return body_of(webhook, msgspec.json.decode(payload, type=Notification))
+    return body_of(webhook, JsonDecoder(Notification).decode(payload))
 
 
 def _read(path: Path) -> bytes:

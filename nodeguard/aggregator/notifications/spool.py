@@ -13,6 +13,7 @@ from nodeguard.aggregator.notifications.subscription import SubscriptionState
 from nodeguard.delivery.queue import Message
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident
+from nodeguard.model.json_decoder import JsonDecoder
 
 # Seconds for which a notification waits. Then that of an open incident is replaced by its present state, and
 # an incident that began and ended while the receiver was down is dropped.
@@ -71,8 +72,8 @@ def decode_spool(content: bytes) -> tuple[Mapping[str, tuple[Message, ...]], dic
     Raises SpoolError.
     """
     try:
-        stored = msgspec.json.decode(content, type=_SpoolFile)
-    except (msgspec.DecodeError, RecursionError) as error:
+        stored = JsonDecoder(_SpoolFile).decode(content)
+    except msgspec.DecodeError as error:
         raise SpoolError(f"it is damaged: {error}") from None
     if stored.version != VERSION:
         raise SpoolError(f"it has version {stored.version}, this nodeguard reads {VERSION}")

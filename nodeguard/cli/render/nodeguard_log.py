@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from nodeguard.fleet_api.text.check import explanation
 from nodeguard.fleet_api.view import Field, Note, Row, View
+from nodeguard.model.json_decoder import JsonDecoder
 
 # As nodeguard.local.logs defines the levels.
 _LEVELS = {
@@ -76,8 +77,8 @@ def _parsed(line: str) -> NodeguardLogOutput | None:
     """Return a line of the log; None for another line."""
     _, start, rest = line.partition('{"time": ')
     try:
-        fields = msgspec.json.decode(f"{start}{rest}".strip(), type=dict[str, object])
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        fields = JsonDecoder(dict[str, object]).decode(f"{start}{rest}".strip())
+    except msgspec.DecodeError:
         return None
     level, logger, message = (fields.get(name) for name in ("level", "logger", "msg"))
     if (

@@ -12,6 +12,7 @@ from nodeguard.fleet.state.node_placement import FLEET, NodePlacement
 from nodeguard.fleet.state.unknown_marks import decode_unknown, encode_with_unknown
 from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.model.device import Device
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import FINDING_MARKS, Charge, MarkRecord, NodeMarks, PastCharge
 from nodeguard.model.policy import SoakPeriod
 
@@ -22,7 +23,7 @@ MAX_READ_BYTES = 64 * 1024
 MAX_CAUSES_BYTES = 32 * 1024
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
-_DECODER = msgspec.json.Decoder(MarkRecord)
+_DECODER = JsonDecoder(MarkRecord)
 
 
 def encode_record(record: MarkRecord) -> str:
@@ -43,7 +44,7 @@ def decode_record(text: str) -> MarkRecord | None:
         return None
     try:
         record = _decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         return None
     if any(cause.mark not in FINDING_MARKS for cause in record.causes):
         return None

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from nodeguard.model.failure import UnansweredError
 from nodeguard.model.instant import parse_http_date, parse_rfc3339
+from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.signal import Scalar
 from nodeguard.sources.machine import ADDRESS, ANSWER_LIMIT, Machine, MetadataRequest, MetadataResponse
 from nodeguard.sources.readings import failure_reason
@@ -125,8 +126,8 @@ def describe(cloud: str, event_type: str, details: object) -> str:
 def decode_json(body: str, shape: type[Shape]) -> Shape:
     """Return a JSON document of a given shape. Raises ValueError."""
     try:
-        return msgspec.json.decode(body, type=shape)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return JsonDecoder(shape).decode(body)
+    except msgspec.DecodeError as error:
         raise ValueError(body) from error
 
 
