@@ -21,7 +21,7 @@ from nodeguard.model.finding import (
     worst,
 )
 from nodeguard.model.observation import DERIVED, DETACHED
-from nodeguard.model.target import NODE, pci_target, target_kind
+from nodeguard.model.target import NODE, pci_target, target_kind, target_order
 
 # The source that must have read a target of this kind before its checks count as passed. A GPU that only the
 # PCI bus or the log names has passed nothing.
@@ -139,7 +139,7 @@ def _unread(
                 targets.add(target)
                 signals.add(signal)
     rows = [
-        ReadFailure(source, tuple(sorted(targets)), ", ".join(sorted(signals)), reason)
+        ReadFailure(source, tuple(sorted(targets, key=target_order)), ", ".join(sorted(signals)), reason)
         for (source, reason), (targets, signals) in sorted(groups.items())
     ]
     read = [row for row in rows if row.source != DERIVED]
@@ -165,10 +165,12 @@ def _passing_groups(rules: Rules, results: Mapping[str, TargetResult]) -> list[_
             groups[kind, result.passed_rules, failing].append(target)
     return sorted(
         (
-            _PassingGroup(kind, rules.passed_checks(kind, passed), failing, tuple(sorted(targets)))
+            _PassingGroup(
+                kind, rules.passed_checks(kind, passed), failing, tuple(sorted(targets, key=target_order))
+            )
             for (kind, passed, failing), targets in groups.items()
         ),
-        key=lambda group: group.targets[0],
+        key=lambda group: target_order(group.targets[0]),
     )
 
 

@@ -52,6 +52,13 @@ def test_fault_of_a_disk_explains_symptoms_of_its_file_systems() -> None:
     assert [finding.check for finding in other.findings] == ["cause", "symptom"]
 
 
+def test_links_that_cannot_be_read_are_in_the_order_of_their_numbers() -> None:
+    node = JudgedNode(check(HOT, targets=("nvlink",)))
+    links = [f"{GPUS[0]}/nvlink/{link}" for link in (10, 2, 1)]
+    verdict = node.round(0, *(unread(link, "hot") for link in links))
+    assert [failure.targets for failure in verdict.read_failures] == [tuple(reversed(links))]
+
+
 def test_unread_signals_are_grouped_by_reason() -> None:
     node = JudgedNode(
         check(HOT, targets=("gpu",)), check(Compare("slow", "is", value=True), "b", targets=("gpu",))
