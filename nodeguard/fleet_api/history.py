@@ -121,7 +121,15 @@ def _entries(change: RecordedChange) -> Iterator[HistoryEntry]:
     """Yield the entries of a change, none if it is not worth one."""
     project = _PROJECTIONS.get(change.kind)
     for entry in project(change) if project is not None else ():
-        yield msgspec.structs.replace(entry, text=entry.text[:_TEXT_LENGTH])
+        yield msgspec.structs.replace(entry, text=_shortened(entry.text))
+
+
+def _shortened(text: str) -> str:
+    """Return a text of a readable length, cut between two words."""
+    if len(text) <= _TEXT_LENGTH:
+        return text
+    start = text[: _TEXT_LENGTH - 1]
+    return f"{start.rpartition(' ')[0] or start}…"
 
 
 def _decode(decoder: JsonDecoder[_Decoded], text: str | None) -> _Decoded | None:
@@ -244,7 +252,7 @@ def _policy(change: RecordedChange) -> Iterator[HistoryEntry]:
     if len(texts) == 1:
         yield _entry(change, "policy", f"another policy is in use: {texts[0]}")
     elif texts:
-        shown = tuple(text[:_TEXT_LENGTH] for text in texts[:_POLICY_CHANGES])
+        shown = tuple(map(_shortened, texts[:_POLICY_CHANGES]))
         more = (f"and {len(texts) - len(shown)} more",) if len(texts) > len(shown) else ()
         entry = _entry(change, "policy", f"another policy is in use, with {len(texts)} changes")
         yield msgspec.structs.replace(entry, details=shown + more)

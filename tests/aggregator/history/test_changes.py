@@ -248,6 +248,16 @@ def test_a_policy_that_an_earlier_version_recorded_with_other_fields_is_no_chang
     assert history_module.history_view([change], "", 0.0, 2.0, recorded_since=0.0).entries == ()
 
 
+def test_a_long_change_of_a_policy_is_cut_between_two_words(scene: Scene) -> None:
+    scene.tick()
+    rules = (ModeRule(Mode.OBSERVE, check=" ".join(["gpu-lost"] * 36)),)
+    scene.fleet.planner.set_policy(replace(scene.fleet.planner.policy, modes=rules))
+    scene.tick()
+    [(_, text)] = changes(scene)
+    assert text.endswith((" mode:…", " suspect],…"))
+    assert len(text) <= 400
+
+
 def test_the_paths_of_a_policy_are_those_of_its_file() -> None:
     policy = Policy(pools=(Pool("a", {"y": "1", "x": "2"}),))
     values = msgspec.json.decode(policy_text(policy), type=dict[str, str])
