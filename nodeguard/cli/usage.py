@@ -30,6 +30,9 @@ _ABBREVIATION = 2
 # Characters of an address: far more than any has, far less than a report holds.
 _MAX_URL_BASE = 512
 
+# Characters of an argument that a message repeats: an argument, or standard input, may be a whole log.
+_MAX_QUOTED = 120
+
 _CHOICE = re.compile(
     r"argument (?P<name>.+?): invalid choice: '(?P<value>.*)' \(choose from (?P<choices>.*)\)"
 )
@@ -110,6 +113,11 @@ class ArgumentParser(argparse.ArgumentParser):
             super().print_help(file)
         else:
             print_output(self.format_help(), end="")
+
+
+def quoted(text: str) -> str:
+    """Return the text of an argument in quotes for a message, cut to a readable length."""
+    return f"'{text}'" if len(text) <= _MAX_QUOTED else f"'{text[: _MAX_QUOTED - 1]}…'"
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

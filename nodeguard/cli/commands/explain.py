@@ -16,6 +16,7 @@ from nodeguard.cli.render.log_line import LogLineOutput, explain_log_line, log_l
 from nodeguard.cli.render.nodeguard_log import (
     NodeguardLogOutput,
     find_log_message,
+    find_text_message,
     is_problem,
     log_message_view,
 )
@@ -24,7 +25,7 @@ from nodeguard.cli.render.terminal import PLAIN, StyledLine, StyledText, format_
 from nodeguard.cli.render.word import alert_view, signal_view, word_view
 from nodeguard.cli.render.xid import CodeOutput, code_rows, parse_code, sxid_output, xid_output
 from nodeguard.cli.streams import document_or_text, print_output
-from nodeguard.cli.usage import OK, ArgumentParser, UsageError
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, quoted
 from nodeguard.fleet_api.text.check import explain_check, explain_class, explanation
 from nodeguard.fleet_api.view import Field, Row, View
 from nodeguard.model.catalogue import Catalogue
@@ -95,6 +96,8 @@ def _quoted(catalogue: Catalogue, text: str) -> tuple[object, View] | None:
         return line, log_line_view(catalogue, line)
     if (message := find_program_message(catalogue.program_messages, text)) is not None:
         return message, program_message_view(catalogue, message)
+    if (own_text := find_text_message(text)) is not None:
+        return own_text, log_message_view(own_text)
     return None if line is None else (line, log_line_view(catalogue, line))
 
 
@@ -124,7 +127,7 @@ def build_parser() -> ArgumentParser:
         metavar="SUBJECT",
         help="name of a check, a class, a signal, a metric or an alert; a state, a reason or another word "
         "that nodeguard prints; xid NUMBER, sxid NUMBER or a NUMBER; words to search for, after sxid in "
-        "SXids only; a line of the kernel log, or a JSON line of nodeguard's log; an error of CUDA, NCCL, "
+        "SXids only; a line of the kernel log or of nodeguard's log; an error of CUDA, NCCL, "
         "PyTorch, Slurm or Kubernetes; or - for a text on standard input",
     )
     add_output(parser, "text", "json", "yaml")
@@ -158,7 +161,7 @@ def _code(catalogue: Catalogue, text: str) -> CodeOutput | None:
     elif match := _CODE.fullmatch(text):
         number, is_sxid = match[2], match[1].lower() == "sxid"
         if not number:
-            raise UsageError(f"'{text}' has no number: write nodeguard explain {match[1].lower()} 79")
+            raise UsageError(f"{quoted(text)} has no number: write nodeguard explain {match[1].lower()} 79")
         if is_sxid and not any(character.isdigit() for character in number):
             return None
     else:

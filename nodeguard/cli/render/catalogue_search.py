@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from nodeguard.cli.render.terminal import StyledLine, StyledText
-from nodeguard.cli.usage import UsageError, did_you_mean
+from nodeguard.cli.usage import UsageError, did_you_mean, quoted
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.model.catalogue import Catalogue
 
@@ -58,7 +58,7 @@ def search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
         names = {name for check in catalogue.checks for name in (check.id, check.family)}
         hint = did_you_mean(text, names | {alert.alert for alert in catalogue.alerts})
         raise UsageError(
-            f"'{text}' matches no check, code or word of the output: {hint}see nodeguard get checks"
+            f"{quoted(text)} matches no check, code or word of the output: {hint}see nodeguard get checks"
         )
     return matches
 

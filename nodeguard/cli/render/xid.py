@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nodeguard.cli.usage import UsageError
+from nodeguard.cli.usage import UsageError, quoted
 from nodeguard.fleet_api.view import Field, Note, Row
 from nodeguard.model.catalogue import Catalogue, Xid
 from nodeguard.model.check import Compare, EventOccurred, Increase
@@ -45,7 +45,7 @@ class CodeOutput(Struct, frozen=True):
 def parse_code(text: str, kind: str) -> int:
     """Return the number of a code. Raises UsageError where the text is not a number."""
     if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise UsageError(f"'{text}' is not the number of an {kind}: write for example {kind} 79")
+        raise UsageError(f"{quoted(text)} is not the number of an {kind}: write for example {kind} 79")
     return int(text)
 
 

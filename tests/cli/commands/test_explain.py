@@ -287,3 +287,19 @@ def test_every_message_of_a_program_has_a_title_that_fits_a_line() -> None:
     catalogue, _ = load_catalogue()
     titles = [f"Message of a program - {message.title}" for message in catalogue.program_messages]
     assert [title for title in titles if len(title) > 80] == []
+
+
+def test_a_long_text_is_not_repeated_in_full(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for text in ("z" * 200_000, "xid " + "7" * 200_000):
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        assert main(["explain", "-"]) == 3
+        assert len(capsys.readouterr().err) < 400
+
+
+def test_a_line_of_nodeguard_for_a_terminal_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    line = (
+        '2026-11-28T19:19:17Z WARNING the aggregator does not acknowledge endpoint=a error="it answered 404"'
+    )
+    assert "error it answered 404 endpoint a" in printed(capsys, line)

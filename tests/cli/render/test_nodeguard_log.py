@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.cli.render.nodeguard_log import NodeguardLogOutput, find_log_message, log_message_view
+from nodeguard.cli.render.nodeguard_log import (
+    NodeguardLogOutput,
+    find_log_message,
+    find_text_message,
+    log_message_view,
+)
 from nodeguard.local.logs import LogOutput
 from tests.cli.fleet_output import look
 
@@ -16,10 +21,10 @@ PROBLEM = "nodeguard.agent.sender", logging.WARNING, "the aggregator does not ac
 CHANGE = "nodeguard.agent.app", logging.INFO, "agent started"
 
 
-def logged(file: Path, *records: tuple[str, int, str], **fields: str) -> str:
+def logged(file: Path, *records: tuple[str, int, str], as_json: bool = True, **fields: str) -> str:
     """Return the lines of a log with these records. fields: of all of them."""
     descriptor = os.open(file, os.O_CREAT | os.O_WRONLY)
-    output = LogOutput(descriptor, {"node": "gpu-1"}, as_json=True)
+    output = LogOutput(descriptor, {"node": "gpu-1"}, as_json=as_json)
     for name, level, message in records:
         record = {"name": name, "levelno": level, "levelname": logging.getLevelName(level), "msg": message}
         output.emit(logging.makeLogRecord(record | fields))
@@ -78,3 +83,25 @@ def test_an_empty_field_is_no_error() -> None:
 
 def test_a_deeply_nested_line_is_none_of_nodeguard() -> None:
     assert find_log_message('{"time": ' + "[" * 200_000) is None
+
+
+def test_a_line_for_a_terminal_is_explained_from_its_fields(tmp_path: Path) -> None:
+    error, remedy = 'it answered "404": x=1\nagain', "correct the address"
+    lines = logged(tmp_path / "log", CHANGE, PROBLEM, as_json=False, error=error, remedy=remedy, endpoint="a")
+    expected = NodeguardLogOutput("warning", "", PROBLEM[2], error, remedy, {"endpoint": "a"})
+    assert find_text_message(f"some text\n{lines}") == expected
+    line = lines.splitlines()[1]
+    assert find_text_message(f"nodeguard[7]: {line}") == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "2026-11-28T19:19:17Z WARNING a message of another program",
+        "2026-11-28T19:19:17Z ERROR a=1",
+        "2026-11-28T19:19:17Z INFO    x=1, and more",
+    ],
+)
+def test_another_line_with_a_time_is_no_line_for_a_terminal(line: str) -> None:
+    assert find_text_message(line) is None
