@@ -17,6 +17,7 @@ from nodeguard.aggregator.notifications.settings import NotificationSettings
 from nodeguard.aggregator.notifications.webhooks import Webhooks
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.fleet.diagnosis.results import DegradedDomain, SuppressedCheck
+from nodeguard.fleet.state.history_events import HistoryNote, NoteKind
 from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import Budget, Mode, ModeRule, NodeLocation
@@ -74,8 +75,12 @@ class TroubledAggregator:
         scene.handler.message_refused(_name(1), RequestRefusedError(409, "another boot", reason="other-boot"))
 
     def page(self) -> str:
-        """Return the metrics; each time, more plans have failed and more notifications were not delivered."""
+        """Return the metrics; each time, more plans have failed, and more notifications and transitions are lost."""
         self._scene.service.errors += 1
+        # A history that is closed loses each transition.
+        assert self._history is not None
+        self._history.close()
+        self._history.put(HistoryNote(0.0, NoteKind.PAUSE, "", "", ""))
         delivery = self._webhooks.sender.delivery
         for counts in (delivery.refused, delivery.dropped):
             counts["oncall"] += 1

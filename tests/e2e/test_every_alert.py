@@ -31,8 +31,10 @@ ALERTS = [rule["alert"] for component in COMPONENTS for rule in alerts(component
 
 
 def agent_page(health: Health) -> str:
-    """Return the page of an agent on an unhealthy node that last read a source long ago."""
-    return metrics_text(AgentSnapshot(replace(verdict(), health=health), {"nvml": 1.0}, 1, {}))
+    """Return the page of an agent on an unhealthy node that last read a source long ago, and reports to no aggregator."""
+    return metrics_text(
+        AgentSnapshot(replace(verdict(), health=health), {"nvml": 1.0}, 1, {"aggregator": 0.0})
+    )
 
 
 @contextmanager
