@@ -256,9 +256,14 @@ class Lease:
         record = record or await self._read()
         started_at = request.now
         if record is None:
+            # Another candidate may have taken it after this holder could not renew it.
+            was_cut_off = (
+                self._held_until != _NEVER and started_at >= self._held_until - HOLD_SECONDS + LEASE_SECONDS
+            )
+            had_other_holder = self._other_until != _NEVER and self._last_version[0] != _DELETED
             self._lost("it was deleted")
             self._vacant(started_at)
-            if self._other_until != _NEVER and self._last_version[0] != _DELETED:
+            if was_cut_off or had_other_holder:
                 # Its holder may have renewed it just before. A longer hold ends with its deletion.
                 self._last_version = (_DELETED, started_at)
                 self._other_until = started_at + LEASE_SECONDS

@@ -465,3 +465,17 @@ async def test_a_lease_of_a_foreign_client_is_respected_and_then_taken(
     assert await lease.renew(100.0 + MAX_DURATION)
     assert lease.earlier_term is None
     assert lease.holder(101.0 + MAX_DURATION) == "one"
+
+
+async def test_a_holder_that_was_cut_off_waits_as_a_candidate_after_a_deletion(
+    near_api: ApiClient, api_server: Cluster
+) -> None:
+    first = candidate(near_api, "one")
+    assert await first.renew(100.0)
+    api_server.api.delete(f"{LEASES}/nodeguard")
+    # Another candidate may have taken it meanwhile, and renewed it just before the deletion.
+    cut_off = 100.0 + PATIENCE
+    assert not await first.renew(cut_off)  # it writes to the lease, which is gone
+    assert not await first.renew(cut_off + 1.0)
+    assert not await first.renew(cut_off + 1.0 + PATIENCE - 0.1)
+    assert await first.renew(cut_off + 1.0 + PATIENCE + 1.0)
