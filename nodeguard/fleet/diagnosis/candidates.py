@@ -7,19 +7,18 @@ from itertools import pairwise
 from math import inf, lgamma, log
 
 from nodeguard.fleet.diagnosis.results import Candidate, most_children
-from nodeguard.fleet.diagnosis.shared_versions import SharedVersions
 from nodeguard.fleet.diagnosis.significance import WRONG_LABEL, shared_fault_evidence
+from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
-from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
 
 
 def significant_domains(
-    votes: FaultVotes, leaves: Iterable[str], members: DomainMembers, versions: SharedVersions, now: float
+    index: VoteIndex, votes: FaultVotes, leaves: Iterable[str], now: float
 ) -> dict[str, Candidate]:
     """Return the affected lowest domains, each with its candidate: the widest affected parent, or itself."""
     candidates: dict[str, Candidate] = {}
-    affected = _AffectedDomains(votes, members, versions, now)
+    affected, members = _AffectedDomains(index, votes, now), index.members
     for leaf in leaves:
         lowest = leaf
         while affected.is_too_small(lowest) and members.parent(lowest):
@@ -43,12 +42,10 @@ _CLEARLY_LIKELIER = 20.0
 class _AffectedDomains:
     """The domains that the votes of a fault class affect more than by chance, each evaluated once."""
 
-    def __init__(
-        self, votes: FaultVotes, members: DomainMembers, versions: SharedVersions, now: float
-    ) -> None:
+    def __init__(self, index: VoteIndex, votes: FaultVotes, now: float) -> None:
         self._votes = votes
-        self._members = members
-        self._versions = versions
+        self._members = index.members
+        self._versions = index.versions
         self._now = now
         self._candidates: dict[str, Candidate | None] = {}
         self._recent: dict[float, int] = {}  # voters in the fleet, by window

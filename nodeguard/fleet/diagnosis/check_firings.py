@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from itertools import takewhile
 from math import inf
 from operator import itemgetter
 from typing import NamedTuple
@@ -149,15 +150,6 @@ class CheckFirings:
         domain = self.suppressed.domain if self.suppressed is not None else ""
         return not domain or uid in self._nodes.nodes(domain)
 
-    def explained_by_ended_domains(self) -> set[str]:
-        """Return the nodes with a latest onset from before the end of a degraded domain, which explains it: a
-        domain of each fault class of the check.
-        """
-        classes = self.classes.values()
-        if not classes or not all(votes.ended for votes in classes):
-            return set()
-        return {uid for uid, at in self.latest.items() if all(votes.has_ended(uid, at) for votes in classes)}
-
     def forget(self, began: float, now: float) -> None:
         """Forget onsets that are too old. Unless the check is suppressed, the unconfirmed ones, and the time,
         count towards the usual rate. began: when the diagnosis started.
@@ -171,10 +163,7 @@ class CheckFirings:
             if at >= began and learns:
                 self._rate.count(now)
         del self._unconfirmed[:old]
-        while self.latest:
-            uid, at = next(iter(self.latest.items()))
-            if at >= gone:
-                break
+        for uid, _ in list(takewhile(lambda onset: onset[1] < gone, self.latest.items())):
             del self.latest[uid]
         self.ended = {domain: at for domain, at in self.ended.items() if at >= gone}
         self.unobserved &= self.latest.keys()
@@ -198,10 +187,9 @@ class CheckFirings:
     def _prior_rate(self) -> float:
         """Return the prior rate of the unconfirmed onsets: of one node a day."""
         classes = [votes.vote_class for votes in self.classes.values()]
-        if not self.only_warns:
-            rates = (item.daily_rate for item in classes if item.normal_operation)
-            return max(rates, default=_FAULT_RATE)
-        return max((item.daily_rate for item in classes), default=_WARNING_RATE)
+        if self.only_warns:
+            return max((item.daily_rate for item in classes), default=_WARNING_RATE)
+        return max((item.daily_rate for item in classes if item.normal_operation), default=_FAULT_RATE)
 
     def _usual_count(self, window: float, fleet: int, began: float, now: float) -> float:
         """Return on how many nodes it usually fires within a window, with the margin: from the earlier rate

@@ -62,16 +62,13 @@ class SettlingCandidates:
                 leaves |= self._affected[fault_class].keys()
             if not leaves and not self._affected[fault_class]:
                 continue
-            affected = significant_domains(
-                votes, sorted(leaves), self._votes.members, self._votes.versions, now
-            )
+            affected = significant_domains(self._votes, votes, sorted(leaves), now)
             self._affected[fault_class] = self._still_affected(votes, leaves, suppressed) | affected
             for candidate in {candidate.domain: candidate for candidate in affected.values()}.values():
                 self._domains.join(candidate)
             candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
             new = [candidate for candidate in candidates.values() if not self._domains.covering(candidate)]
-            if new:
-                chosen += _choose(new, votes, self._explained_for, self._votes.rule.fewest_affected, now)
+            chosen += self._chosen(new, votes, now)
         self._continue_clocks(chosen, now)
         return chosen
 
@@ -107,11 +104,28 @@ class SettlingCandidates:
         """Drop a candidate."""
         self.clocks.pop((candidate.fault_class, candidate.domain), None)
 
-    def _explained_for(self, candidate: Candidate) -> set[str]:
-        """Return the nodes of which degraded domains explain the votes. A candidate explains those of its own
-        degraded parts better: otherwise the parts would be the candidates.
+    def _chosen(
+        self, candidates: Collection[Candidate], votes: FaultVotes, now: float
+    ) -> Iterator[Candidate]:
+        """Yield the candidates of one fault class that are needed to explain the votes: those of the topology
+        that explains them best, then others with enough further votes.
         """
-        return self._domains.explained(candidate.fault_class, candidate.domain)
+        covered: set[str] = set()
+
+        def unexplained(candidate: Candidate) -> int:
+            # It explains the votes of its own degraded parts better: otherwise these would be the candidates.
+            explained = self._domains.explained(candidate.fault_class, candidate.domain)
+            return len(candidate.voters.keys() - covered - explained)
+
+        left = list(candidates)
+        while left:
+            best = _likeliest(_connected(left), votes, unexplained, now)
+            for candidate in best:
+                least = max(votes.rule.fewest_affected(candidate.size), -(-len(candidate.voters) // 2))
+                if unexplained(candidate) >= least:
+                    yield candidate
+                    covered |= candidate.voters.keys()
+            left = [candidate for candidate in left if candidate not in best]
 
     def _has_ended(self, candidate: Candidate) -> bool:
         """Return whether hardly any node still shows a fault that lasts and begins on all nodes at about the
@@ -146,36 +160,6 @@ class SettlingCandidates:
         if votes.vote_class.lasting:
             recent |= self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
         return len(recent) < self._votes.rule.fewest_affected(candidate.size)
-
-
-def _choose(
-    candidates: Iterable[Candidate],
-    votes: FaultVotes,
-    explained: Callable[[Candidate], Set[str]],
-    least: Callable[[int], int],
-    now: float,
-) -> list[Candidate]:
-    """Return the candidates of one fault class that are needed to explain the votes: those of the topology
-    that explains them best, then others with enough further votes.
-
-    explained: returns the uids with an explanation beside a candidate. least: returns how many nodes a
-    candidate of a size has to explain in addition.
-    """
-    covered: set[str] = set()
-    chosen: list[Candidate] = []
-    left = list(candidates)
-
-    def unexplained(candidate: Candidate) -> int:
-        return len(candidate.voters.keys() - covered - explained(candidate))
-
-    while left:
-        best = _likeliest(_connected(left), votes, unexplained, now)
-        for candidate in best:
-            if unexplained(candidate) >= max(least(candidate.size), -(-len(candidate.voters) // 2)):
-                chosen.append(candidate)
-                covered |= candidate.voters.keys()
-        left = [candidate for candidate in left if candidate not in best]
-    return chosen
 
 
 def _connected(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -70,8 +70,13 @@ class SuspectedChecks:
     def caused(self, check: str) -> set[str]:
         """Return the nodes on which another cause than a false alarm explains a check."""
         firings = self._votes.firings_of(check)
-        explained = (self._explained[name] for name in firings.classes)
-        return firings.explained_by_ended_domains().union(*explained)
+        explained = set[str]().union(*(self._explained[name] for name in firings.classes))
+        classes = firings.classes.values()
+        if classes and all(votes.ended for votes in classes):
+            # Onsets from before the end of a degraded domain of each fault class of the check.
+            onsets = firings.latest.items()
+            explained.update(uid for uid, at in onsets if all(votes.has_ended(uid, at) for votes in classes))
+        return explained
 
     def take_settled(self, now: float) -> dict[str, UnexplainedFirings]:
         """Return the checks that have been suspected for long enough, which are no longer suspected."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, product
+from itertools import chain, product, takewhile
 from math import inf
 
 from nodeguard.fleet.diagnosis.results import Candidate, VoteTally
@@ -60,9 +60,8 @@ class FaultVotes:
             return
         self._onsets.setdefault(uid, deque(maxlen=_ONSETS)).append(at)
         self._recent.append((at, uid))
-        self._topologies[uid] = self._topologies.get(uid, frozenset()) | self.vote_rules.keys() & frozenset(
-            topologies
-        )
+        counting = self.vote_rules.keys() & set(topologies)
+        self._topologies[uid] = self._topologies.get(uid, frozenset()) | counting
         self._set(uid, max(at, self._latest.get(uid, at)))
 
     def has_ended(self, uid: str, at: float) -> bool:
@@ -109,10 +108,7 @@ class FaultVotes:
         gone = now - max(self.rule.recovery.max, self.longest_window + _DAY)
         for path in [path for path, at in self.ended.items() if at < gone]:
             del self.ended[path]
-        while self._latest:
-            uid, at = next(iter(self._latest.items()))
-            if at >= gone:
-                break
+        for uid, _ in list(takewhile(lambda vote: vote[1] < gone, self._latest.items())):
             self.remove_node(uid)
 
     def set_explained(self, until: Mapping[str, float]) -> None:
@@ -186,12 +182,9 @@ class FaultVotes:
         that have more onsets than a rate explains, and than the rest of the fleet. onsets: the latest, by
         uid; those until `since` do not count; rate: of one node a second.
         """
-        leaves = {
-            path
-            for path in chain.from_iterable(map(self._members.paths, uids))
-            if self._members.topology_of(path) in self.location_topologies
-            and not self._members.children(path)
-        }
+        paths = set(chain.from_iterable(map(self._members.paths, uids)))
+        located = {path for path in paths if self._members.topology_of(path) in self.location_topologies}
+        leaves = {path for path in located if not self._members.children(path)}
         usual = max(rate, self.usual_rate(now))
         # Number of onsets in the fleet by window: counted only for a leaf that has enough.
         counts: dict[float, int] = {}
