@@ -99,22 +99,24 @@ class CheckFirings:
         """Forget the onset on a node on which it still fires."""
         self._discard(self.latest.pop(uid, 0.0), uid)
 
-    def forget_onsets(self, until: float, is_over: Callable[[str], bool] = lambda _: True) -> list[str]:
-        """Forget onsets up to a time, also earlier ones of a node. The usual rate stays, and the nodes on
-        which it fires: neither these onsets nor this time count for it.
-
-        is_over: returns whether the onsets of a node are among them; by default all are. Returns the nodes
-        without any onset now.
+    def forget_onsets(self, until: float, domain: str = "") -> list[str]:
+        """Forget onsets on the nodes of a domain, empty for all, up to a time, also earlier ones of a node.
+        The usual rate stays, and the nodes on which it fires: neither these onsets nor this time count for
+        it. Returns the nodes without any onset now.
         """
         self._complete_since = max(until, self._complete_since)
         self._rate.skip(until + self._longest)
         self._unconfirmed = [
-            onset for onset in self._unconfirmed if onset[0] > until or not is_over(onset[1])
+            (at, uid) for at, uid in self._unconfirmed if at > until or not self._is_in(uid, domain)
         ]
-        over = [uid for uid, at in self.latest.items() if at <= until and is_over(uid)]
+        over = [uid for uid, at in self.latest.items() if at <= until and self._is_in(uid, domain)]
         for uid in over:
             self.forget_onset(uid)
         return over
+
+    def has_ended(self, uid: str, at: float) -> bool:
+        """Return whether an onset on a node is from before the end of a suppression there."""
+        return any(at <= end and self._is_in(uid, domain) for domain, end in self.ended.items())
 
     def suppression(self, uid: str) -> SuppressedCheck | None:
         """Return the suppression of the check on a node; None if it is not suppressed there."""
@@ -122,9 +124,9 @@ class CheckFirings:
 
     def is_in_scope(self, uid: str) -> bool:
         """Return whether a node is one of those on which the check is suppressed: see `scope`."""
-        if self.suppressed is None:
-            return False
-        return uid in self.remaining or (not self.suppressed.recovered and self._has_version(uid))
+        if uid in self.remaining or self.suppressed is None or self.suppressed.recovered:
+            return uid in self.remaining
+        return self._is_in(uid, self.suppressed.domain)
 
     @property
     def scope(self) -> Set[str] | None:
@@ -140,14 +142,14 @@ class CheckFirings:
         """
         if self.suppressed is None or self.suppressed.confined_at is None:
             return False
-        if not self._has_version(uid) or at > self.suppressed.confined_at + CLOCK_TOLERANCE:
+        began = at <= self.suppressed.confined_at + CLOCK_TOLERANCE
+        if not began or not self._is_in(uid, self.suppressed.domain):
             return False
         self.remaining.add(uid)
         return True
 
-    def _has_version(self, uid: str) -> bool:
-        """Return whether a node has the version with the suppression, if only one has it."""
-        domain = self.suppressed.domain if self.suppressed is not None else ""
+    def _is_in(self, uid: str, domain: str) -> bool:
+        """Return whether a node is in a domain, empty for all nodes."""
         return not domain or uid in self._nodes.nodes(domain)
 
     def forget(self, began: float, now: float) -> None:

@@ -80,12 +80,7 @@ class Diagnosis:
 
         observed: whether the agent observed the onset; an agent that has just started sees old faults begin.
         """
-        if self.voting.firings_of(check).confine(uid, at):
-            self.voting.record_active(uid, check)
-            return
-        if self.voting.record_firing(uid, check, at, observed=observed) and not self.checks.suppression(
-            check, uid
-        ):
+        if self.voting.record_firing(uid, check, at, observed=observed):
             self.voting.vote(uid, check, topologies, at)
 
     def record_cleared(self, uid: str, check: str) -> None:

@@ -85,7 +85,9 @@ class SuppressedChecks:
             firings.suppressed, firings.remaining = None, set()
         self._recurrence.record_end(check, suppressed.times, at)
         until = inf if suppressed.confined_at is None else suppressed.confined_at + CLOCK_TOLERANCE
-        self._votes.end_suppression(check, min(at, until), suppressed.domain)
+        ended, domain = min(at, until), suppressed.domain
+        firings.ended[domain] = max(ended, firings.ended.get(domain, ended))
+        self._votes.withdraw(check, firings.forget_onsets(ended, domain))
 
     def update_retractions(self) -> None:
         """Update whether the suppressed checks retract marks."""

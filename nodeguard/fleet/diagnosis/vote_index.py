@@ -94,19 +94,18 @@ class VoteIndex:
 
     def record_firing(self, uid: str, check: str, at: float, *, observed: bool = True) -> bool:
         """Record that a check begins to fire on a node. observed: see CheckFirings. Returns whether the node
-        may vote: not with an onset from before the end of a suppression.
+        may vote: not while the check is suppressed there, or with an onset from before the end of that.
         """
-        if not self.members.paths(uid):
-            return False
         firings = self.firings_of(check)
-        ends = (end for domain, end in firings.ended.items() if self._is_in(uid, domain))
-        if at <= max(ends, default=-inf):
+        has_ended = firings.confine(uid, at) or firings.has_ended(uid, at)
+        if has_ended:
             self.record_active(uid, check)
+        if has_ended or not self.members.paths(uid):
             return False
         firings.record(uid, at, observed=observed)
         self.has_changed = True
         self.new_onsets.setdefault(check, set()).add(uid)
-        return True
+        return firings.suppression(uid) is None
 
     def vote(self, uid: str, check: str, topologies: Iterable[str], at: float) -> None:
         """Vote for a check on a node, with a fault that may be shared in some topologies."""
@@ -131,18 +130,6 @@ class VoteIndex:
         """Record that a check fires on a node, if that node may vote, without an onset."""
         if self.members.paths(uid):
             self.firings_of(check).active.add(uid)
-
-    def end_suppression(self, check: str, at: float, domain: str) -> None:
-        """Record that the suppression of a check on the nodes of a domain, empty for all, ended: onsets up to
-        a time do not count there, nor their votes.
-        """
-        firings = self.firings_of(check)
-        firings.ended[domain] = max(at, firings.ended.get(domain, at))
-        ended = firings.forget_onsets(at, lambda uid: self._is_in(uid, domain))
-        self.withdraw(check, ended)
-
-    def _is_in(self, uid: str, domain: str) -> bool:
-        return not domain or uid in self.members.nodes(domain)
 
     def withdraw(self, check: str, uids: Iterable[str]) -> None:
         """Withdraw the votes for a check on some nodes, as if it had not voted there. The other checks of its
