@@ -198,13 +198,17 @@ async def _serve_control(options: AgentOptions, service: Service, injector: Inje
 
     watch: asyncio.Task[None] | None = None
     if options.socket:
+        is_listening = True
         try:
             await listen()
-            watch = asyncio.create_task(listen_again_when_removed(options.socket, listen))
         except OSError as error:
-            remedy = "nodeguard gpus, clear, inject and status cannot reach this agent; name a --socket"
+            is_listening = False
+            remedy = "nodeguard gpus, clear, inject and status cannot reach this agent until it can; name a --socket"
             fields = {"socket": options.socket, "error": f"{error.strerror or error}: {remedy}"}
             logger.warning("cannot listen on the socket", extra=fields)
+        watch = asyncio.create_task(
+            listen_again_when_removed(options.socket, listen, is_listening=is_listening)
+        )
     try:
         yield
     finally:

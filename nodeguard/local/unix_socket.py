@@ -64,11 +64,14 @@ def _share(path: str, group: str) -> None:
         raise
 
 
-async def listen_again_when_removed(path: str, listen: Callable[[], Awaitable[object]]) -> None:
+async def listen_again_when_removed(
+    path: str, listen: Callable[[], Awaitable[object]], *, is_listening: bool = True
+) -> None:
     """Listen at a path again whenever its socket was removed, until the task is cancelled: no client can
-    connect to a socket without a path. listen: binds a new socket; may raise OSError.
+    connect to a socket without a path. listen: binds a new socket; may raise OSError. is_listening: whether
+    the first attempt, of the caller, succeeded; it has logged its error.
     """
-    is_failing = False
+    is_failing = not is_listening
     while True:
         await asyncio.sleep(_CHECK_SECONDS)
         # A failed attempt may leave a path at which no service listens.
@@ -84,8 +87,11 @@ async def listen_again_when_removed(path: str, listen: Callable[[], Awaitable[ob
                 )
             is_failing = True
             continue
-        is_failing = False
-        logger.warning("the socket was removed: a new one is created", extra={"socket": path})
+        if is_listening:
+            logger.warning("the socket was removed: a new one is created", extra={"socket": path})
+        else:
+            logger.info("listening on the socket", extra={"socket": path})
+        is_failing, is_listening = False, True
 
 
 def is_authorized_peer(peer: socket.socket) -> bool:

@@ -65,6 +65,27 @@ async def test_a_removed_socket_is_bound_again_once_its_directory_exists(
     ]
 
 
+async def test_a_socket_that_another_service_used_at_the_start_is_bound_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: LogLines
+) -> None:
+    monkeypatch.setattr(unix_socket, "_CHECK_SECONDS", 0.01)
+    path = str(tmp_path / "a.sock")
+    sockets: list[socket.socket] = []
+
+    async def listen() -> None:
+        sockets.append(bind_socket(path, "agent"))
+
+    with bind_socket(path, "agent") as other:
+        other.listen()
+        watch = asyncio.create_task(listen_again_when_removed(path, listen, is_listening=False))
+        await asyncio.sleep(0.1)
+        assert (sockets, log.messages()) == ([], [])
+    await until_async(lambda: sockets)
+    watch.cancel()
+    sockets.pop().close()
+    assert log.messages() == ["listening on the socket"]
+
+
 async def test_a_socket_that_cannot_be_completed_leaves_no_path_and_is_bound_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
