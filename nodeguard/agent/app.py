@@ -203,7 +203,8 @@ async def _serve_control(options: AgentOptions, service: Service, injector: Inje
             await listen()
         except OSError as error:
             is_listening = False
-            remedy = "nodeguard gpus, clear, inject and status cannot reach this agent until it can; name a --socket"
+            lost = "until then nodeguard gpus, clear, inject and status cannot reach it"
+            remedy = f"the agent tries again, {lost}; name another --socket if this lasts"
             fields = {"socket": options.socket, "error": f"{error.strerror or error}: {remedy}"}
             logger.warning("cannot listen on the socket", extra=fields)
         watch = asyncio.create_task(
