@@ -13,6 +13,7 @@ from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.definitions import define_incidents
 from tests.controlplane.objects import clear, node
 from tests.kube.detour import Detour
+from tests.kube.leases import LEASES
 from tests.kube.writing import NODES
 
 
@@ -34,6 +35,15 @@ def api_server(_api_server: Cluster) -> Cluster:
     """An API server without Nodes and controllers, which these tests may kill."""
     clear(_api_server.api)
     return _api_server
+
+
+@pytest_asyncio.fixture
+async def near_api(api_server: Cluster) -> AsyncIterator[ApiClient]:
+    """A client of `api_server`, beside `far_api`; there is no lease yet."""
+    api_server.api.delete(LEASES)
+    made = await ApiClient.connect(str(api_server.kubeconfig))
+    yield made
+    await made.close()
 
 
 @pytest_asyncio.fixture

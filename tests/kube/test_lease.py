@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
-import pytest_asyncio
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError
-from nodeguard.kube.lease import HOLD_SECONDS, LEASE_SECONDS, MAX_DURATION, Lease, LeaseRecord, RestoredError
+from nodeguard.kube.lease import HOLD_SECONDS, MAX_DURATION, Lease, LeaseRecord
 from nodeguard.model.instant import parse_rfc3339
-from tests.controlplane.api import Object
-from tests.controlplane.cluster import API, Cluster, NewCluster
+from tests.controlplane.cluster import Cluster
 from tests.kube.detour import Detour
+from tests.kube.leases import LEASES, PATIENCE, candidate, spec
 from tests.logs import LogLines
-
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-
-# Seconds after which a candidate takes a lease that has not changed.
-PATIENCE = float(LEASE_SECONDS)
-
-
-@pytest_asyncio.fixture
-async def near_api(api_server: Cluster) -> AsyncIterator[ApiClient]:
-    """A client of `api_server`, beside `far_api`; there is no lease yet."""
-    api_server.api.delete(LEASES)
-    made = await ApiClient.connect(str(api_server.kubeconfig))
-    yield made
-    await made.close()
-
-
-def candidate(api: ApiClient, name: str) -> Lease:
-    return Lease(api, "default", "nodeguard", name, clock=lambda: 0.0)
-
-
-def spec(control: Cluster) -> Object:
-    current: Object = control.api.get(f"{LEASES}/nodeguard")["spec"]
-    return current
 
 
 async def test_one_of_two_candidates_holds_the_lease(
@@ -317,98 +288,6 @@ async def test_an_unreachable_api_server_ends_the_lease_until_it_responds(
     assert (first.is_held(113.0), second.epoch) == (False, 2)
 
 
-async def test_the_epoch_of_a_deleted_lease_is_higher_than_every_written_epoch(
-    near_api: ApiClient, api_server: Cluster
-) -> None:
-    first, second = candidate(near_api, "one"), candidate(near_api, "two")
-    first.raise_epoch_above(7)
-    assert await first.renew(100.0)
-    assert first.epoch == 8
-    api_server.api.delete(f"{LEASES}/nodeguard")
-    assert await second.renew(100.0 + PATIENCE)
-    assert second.epoch == 1
-    second.raise_epoch_above(8)
-    assert await second.renew(101.0 + PATIENCE)
-    assert second.epoch == 9
-    second.raise_epoch_above(8)
-    second.raise_epoch_above(2**30)  # more than any lease has
-    assert await second.renew(110.0 + PATIENCE)
-    assert second.epoch == 9
-
-
-async def test_a_deleted_lease_is_taken_after_its_holder_has_stopped(
-    near_api: ApiClient, api_server: Cluster
-) -> None:
-    first, second = candidate(near_api, "one"), candidate(near_api, "two")
-    assert await first.renew(100.0)
-    assert not await second.renew(100.0)
-    assert await first.renew(103.0)
-    api_server.api.delete(f"{LEASES}/nodeguard")
-    for now in (104.0, 108.0, 112.0):
-        assert first.is_held(now)
-        assert not await second.renew(now)
-    # A write of the holder that began at 112.9 may take 5 s.
-    assert not await second.renew(118.0)
-    assert await second.renew(119.0)
-    # After a release there is no holder to wait for.
-    await second.release()
-    assert not await first.renew(116.0, wanted=False)
-    api_server.api.delete(f"{LEASES}/nodeguard")
-    assert await first.renew(118.0)
-
-
-async def test_the_deletion_of_a_lease_ends_a_long_hold(near_api: ApiClient, api_server: Cluster) -> None:
-    job = Lease(near_api, "default", "nodeguard", "uninstall", MAX_DURATION, lambda: 0.0)
-    assert not await job.seize()
-    first = candidate(near_api, "one")
-    assert not await first.renew(100.0)
-    assert not await first.renew(115.0)
-    api_server.api.delete(f"{LEASES}/nodeguard")
-    assert not await first.renew(116.0)
-    assert await first.renew(131.0)
-
-
-async def test_a_restored_cluster_ends_the_holder_and_the_candidate(
-    new_cluster: NewCluster, tmp_path: Path
-) -> None:
-    with new_cluster(API) as cluster:
-        api = await ApiClient.connect(str(cluster.kubeconfig))
-        first, second = candidate(api, "one"), candidate(api, "two")
-        assert await first.renew(100.0)
-        data = cluster.processes.directory / "etcd"
-        await asyncio.to_thread(replace_data, cluster, data, tmp_path / "backup")
-        await until_renewed(first, 110.0)
-        assert not await second.renew(110.0)
-        await asyncio.to_thread(replace_data, cluster, tmp_path / "backup", data)
-        for lease in (first, second):
-            with pytest.raises(
-                RestoredError, match=r"restored to an earlier state.*start the aggregator again"
-            ):
-                await until_renewed(lease, 115.0)
-        await api.close()
-
-
-def replace_data(cluster: Cluster, source: Path, target: Path) -> None:
-    """Copy the data of etcd to or from a backup while no component runs."""
-    for component in reversed(API):
-        cluster.stop(component)
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target)
-    for component in API:
-        cluster.start(component)
-    cluster.ready()
-
-
-async def until_renewed(lease: Lease, now: float) -> None:
-    """Renew a lease again and again until a new version is written: requests fail on earlier connections."""
-    renewals = lease.renewals
-    for attempt in range(30):
-        await lease.renew(now + attempt)
-        if lease.renewals > renewals:
-            return
-    raise AssertionError("the lease is not renewed")
-
-
 async def test_one_of_two_candidates_wins_a_conflict(near_api: ApiClient, api_server: Cluster) -> None:
     api_server.api.post(LEASES, {"metadata": {"name": "nodeguard", "labels": {"mine": "yes"}}})
     first, second = candidate(near_api, "one"), candidate(near_api, "two")
@@ -465,17 +344,3 @@ async def test_a_lease_of_a_foreign_client_is_respected_and_then_taken(
     assert await lease.renew(100.0 + MAX_DURATION)
     assert lease.earlier_term is None
     assert lease.holder(101.0 + MAX_DURATION) == "one"
-
-
-async def test_a_holder_that_was_cut_off_waits_as_a_candidate_after_a_deletion(
-    near_api: ApiClient, api_server: Cluster
-) -> None:
-    first = candidate(near_api, "one")
-    assert await first.renew(100.0)
-    api_server.api.delete(f"{LEASES}/nodeguard")
-    # Another candidate may have taken it meanwhile, and renewed it just before the deletion.
-    cut_off = 100.0 + PATIENCE
-    assert not await first.renew(cut_off)  # it writes to the lease, which is gone
-    assert not await first.renew(cut_off + 1.0)
-    assert not await first.renew(cut_off + 1.0 + PATIENCE - 0.1)
-    assert await first.renew(cut_off + 1.0 + PATIENCE + 1.0)
