@@ -11,6 +11,7 @@ from typing import Self
 
 from nodeguard import __version__
 from nodeguard.aggregator.access import Work, kubernetes_access, standalone_access
+from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.aggregator.actions.loop import ActionLoop
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs
@@ -40,6 +41,7 @@ from nodeguard.aggregator.service import AggregatorService
 from nodeguard.executors.kube.cluster import ObservedCluster
 from nodeguard.executors.owners import NodeOwners
 from nodeguard.fleet.act.clears import with_answers
+from nodeguard.fleet.drains import fleet_drain_candidates, limited_drains
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.open_files import connection_capacity, raise_limit
@@ -66,7 +68,9 @@ class AggregatorApp:
         checks = {check.id: check.health for check in catalogue.checks}
         policy = None
         if options.policy is not None:
-            policy = PolicyReloader(options.policy, checks, fault_classes=catalogue.fault_classes)
+            policy = PolicyReloader(
+                options.policy, checks, catalogue.fault_classes, has_pods=not options.standalone
+            )
         notifications = _notifications(options)
         owners = NodeOwners() if notifications is None else notifications.owners()
         # Without Kubernetes a mark is advice, unless a webhook owns the nodes, which are all there.
@@ -112,7 +116,17 @@ class AggregatorApp:
 
         service = AggregatorService(planner, inputs, backend, handler, reload, wake, history)
         service.plan_listeners.append(lambda _plan, _now: wake_actions.set())
-        actions = ActionLoop(backend, outbox, planner, may_write=lambda: service.is_leader)
+        drains = DrainRunner(
+            lambda: planner.policy.drain,
+            lambda now: limited_drains(
+                planner, backend.action_store.actions(), fleet_drain_candidates(planner, now), now
+            ),
+            backend.action_store.actions,
+            lambda: backend.drain_cluster if service.is_active else None,
+            on_changed=wake_actions.set,
+        )
+        service.plan_listeners.append(lambda _plan, _now: drains.wake())
+        actions = ActionLoop(backend, outbox, planner, drains, may_write=lambda: service.is_leader)
         service.capacity = capacity = connection_capacity(raise_limit(), IngestLimits().connections)
         ingest = IngestServer(
             access.authenticator,
@@ -123,11 +137,11 @@ class AggregatorApp:
             on_handled=metrics.message_handled,
         )
         webhooks = _webhooks(notifications, owners, service, inputs)
-        metrics.observe(service, ingest, policy, current_instant, webhooks, certificate)
+        metrics.observe(service, ingest, policy, current_instant, webhooks, certificate, drains)
         await serve_monitoring(options, metrics, service, stack)
-        state = service_state(service, decisions, policy, webhooks)
+        state = service_state(service, decisions, policy, webhooks, drains.reports)
         await serve_operators(options, service, state, catalogue, stack)
-        work = [*access.work, service.run(), actions.run(wake_actions)]
+        work = [*access.work, service.run(), actions.run(wake_actions), drains.run()]
         work.append(serve_agents(options.listen, ingest, certificate, service))
         if certificate is not None:
             work.append(certificate.run())

@@ -24,6 +24,7 @@ from nodeguard.aggregator.pages.handler import PagesContext, StatusPages, serve_
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.aggregator.service import AggregatorService
 from nodeguard.aggregator.write_obstacle import ReplicaState, is_ready, write_obstacle
+from nodeguard.fleet.act.drain_report import DrainReport
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.judge.formatting import format_duration, general_remedy
 from nodeguard.model.catalogue import Catalogue
@@ -86,8 +87,11 @@ def service_state(
     decisions: Decisions,
     policy: PolicyReloader | None,
     webhooks: Webhooks | None = None,
+    drains: Callable[[], tuple[DrainReport, ...]] = tuple,
 ) -> Callable[[], ServiceState]:
-    """Return the function that returns the state of the service, for responses."""
+    """Return the function that returns the state of the service, for responses. drains: returns the reports
+    of drains; none where this aggregator does not lead.
+    """
 
     def state() -> ServiceState:
         now = current_instant()
@@ -108,6 +112,7 @@ def service_state(
             notification_problem=webhooks.problem() if webhooks is not None else "",
             refused_requests=service.backend.refused_requests(),
             history_problem=service.history.writer.error if service.history is not None else "",
+            drains=drains(),
         )
 
     return state

@@ -12,7 +12,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from nodeguard import __version__
+from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher
+from nodeguard.aggregator.drain_metrics import DrainCollector
 from nodeguard.aggregator.fault_counter import FaultCounter, FaultLabels
 from nodeguard.aggregator.fault_metrics import REPAIR_BUCKETS, fault_families
 from nodeguard.aggregator.history.history import History
@@ -135,6 +137,7 @@ class AggregatorMetrics:
         now: Callable[[], Instant],
         webhooks: Webhooks | None = None,
         certificate: CertificateRefresher | None = None,
+        drains: DrainRunner | None = None,
     ) -> None:
         """Add the plans and the state of the running parts. now: returns the time of a scrape."""
 
@@ -154,6 +157,9 @@ class AggregatorMetrics:
             self.registry.register(NotificationCollector(webhooks))
         if certificate is not None:
             self.registry.register(_CertificateCollector(certificate))
+        if drains is not None:
+            actions = service.backend.action_store.actions
+            self.registry.register(DrainCollector(drains, service.planner, actions))
 
     def page(self, accept: str) -> Page:
         """Return the metrics: OpenMetrics if the Accept header asks for it, else Prometheus' text format."""

@@ -232,7 +232,7 @@ class Planner:
             self.state.placements,
             marks,
             self.state.usage,
-            partial(self._forbids, now=now),
+            partial(self.restraint, now=now),
             now.wall,
             age,
             self._failed_writes.unwritable(now.mono),
@@ -344,7 +344,8 @@ class Planner:
         marks, forget, age = self.state.marks.latest(uid), self.policy.soak.forget, self.state.clock.age
         return marks.is_marked or any(age(past.ended, now) < forget for past in marks.node.past_charges)
 
-    def _forbids(self, request: MarkRequest, now: Instant) -> Restraint | None:
+    def restraint(self, request: MarkRequest, now: Instant) -> Restraint | None:
+        """Return what forbids the mark of a request, besides budgets; None if nothing does."""
         placement, policy = self.state.placements[request.uid], self.policy
         withheld = self.domain_marks.withheld_message(request, now) if policy.marks.taint else ""
         return mark_restraint(

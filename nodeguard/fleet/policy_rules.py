@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from fnmatch import translate
 from functools import lru_cache
 
+from nodeguard.model.drain import DrainMode, DrainWhen
+from nodeguard.model.finding import Health
 from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import CheckLimit, Mode, Policy, Pool, check_patterns
@@ -41,6 +43,30 @@ def mode_of(policy: Policy, check: str, mark: Mark) -> Mode:
         if mark in rule.marks and matches_any(check_patterns(rule))(check):
             return rule.mode
     return policy.mode
+
+
+def drain_when(policy: Policy, check: str) -> DrainWhen:
+    """Return when the work of a check's nodes is evicted: by the last rule that matches, else when idle."""
+    for rule in reversed(policy.drain.rules):
+        if matches_any(check_patterns(rule))(check):
+            return rule.when
+    return DrainWhen.WHEN_IDLE
+
+
+def drained_checks(policy: Policy, checks: Mapping[str, Health]) -> list[str]:
+    """Return the checks for which pods are evicted, or would be in a dry run: fatal ones with a rule to evict
+    and an enforced quarantine, not on hold. checks: health by id.
+    """
+    if policy.drain.mode == DrainMode.DISABLED:
+        return []
+    return [
+        check
+        for check, health in checks.items()
+        if health == Health.FATAL
+        and drain_when(policy, check) == DrainWhen.IMMEDIATELY
+        and mode_of(policy, check, Mark.QUARANTINE) == Mode.ENFORCE
+        and hold_on_check(policy, check) is None
+    ]
 
 
 def observes_only(policy: Policy) -> bool:

@@ -1,4 +1,4 @@
-"""Views of the actions that operators requested on a node. Pure."""
+"""Views of the actions of a node: what operators requested of its agent, and drains. Pure."""
 
 from __future__ import annotations
 
@@ -56,4 +56,8 @@ def action_text(action: NodeAction) -> str:
             if not action.seconds:
                 return f"attach to {gpus} again"
             return f"detach from {gpus} for {format_duration(action.seconds)}"
+        case ActionKind.DRAIN:
+            further = len(action.pods) - 1
+            others = f" and {count_noun(further, 'more pod')}" if further else ""
+            return f"evict pod {action.pods[0]}{others}"
     return f"{action.kind}"

@@ -17,7 +17,7 @@ from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.fleet_api.action import action_text
 from nodeguard.fleet_api.policy_changes import policy_changes
 from nodeguard.fleet_api.schema.history import HistoryChange, HistoryEntry, HistoryView
-from nodeguard.model.action import ActionState, NodeAction
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState, OperatorDecision, WriteState
 from nodeguard.model.instant import rfc3339
@@ -225,10 +225,13 @@ def _action(change: RecordedChange) -> Iterator[HistoryEntry]:
     about = action_text(action)
     if before is None:
         text = f"the agent is asked to {about}, by {action.request}"
+        if action.kind == ActionKind.DRAIN:
+            text = f"a drain begins to {about}, for the {action.request}"
         yield _entry(change, "action", text, incident=action.incident)
     if action.state.is_finished and not (before is not None and before.state.is_finished):
         message = f": {action.message}" if action.message else ""
-        text = f"the request to {about} has {_ACTION_ENDS[action.state]}{message}"
+        what = "drain" if action.kind == ActionKind.DRAIN else "request"
+        text = f"the {what} to {about} has {_ACTION_ENDS[action.state]}{message}"
         yield _entry(change, "action", text, incident=action.incident)
 
 

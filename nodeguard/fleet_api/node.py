@@ -13,6 +13,7 @@ from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.fleet_api.action import list_actions
 from nodeguard.fleet_api.capacity import work_state
+from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.incident import list_incidents, summarize_incident
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.recovery import finding_commands, finding_remedy
@@ -168,6 +169,7 @@ def describe_node(
         actions=actions,
         actions_omitted=actions_omitted,
         record_problem=state.marks.observed(uid).record_problem,
+        drains=drain_views(service.drains, now, uid),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from nodeguard.fleet.act.drain_report import DrainReport
 from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.model.action import NodeAction
 from nodeguard.model.incident import OperatorDecision
@@ -71,6 +72,8 @@ class ServiceState(Struct, frozen=True):
     """Requests that the Kubernetes API refuses for lack of a right or of the resource."""
     actions: Collection[NodeAction] = ()
     """Of all nodes, as they are stored."""
+    drains: tuple[DrainReport, ...] = ()
+    """Of all nodes, on the aggregator that leads."""
 
 
 # A hundred years: an agent with a broken clock may report more, even infinity.

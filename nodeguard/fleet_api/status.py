@@ -14,6 +14,7 @@ from nodeguard.fleet.state.liveness import StaleAgents
 from nodeguard.fleet.state.node_placement import FLEET
 from nodeguard.fleet_api.capacity import capacity
 from nodeguard.fleet_api.domain import degraded_domains, list_topologies, suppressed_checks
+from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.incident import all_incidents, latest_end, worst_incidents
 from nodeguard.fleet_api.node import injected_faults, known_health, refused_messages, repeat_offenders
 from nodeguard.fleet_api.reasons import count_reasons, exhausted_budget, reason_kind
@@ -47,6 +48,7 @@ from nodeguard.model.refused_request import RefusedRequest
 _WORST = 5
 _BUDGETS = 6
 _REFUSED = 3
+_DRAINS = 5
 
 
 def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> FleetStatus:
@@ -58,7 +60,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
     states = Counter(incident.state for incident in all_incidents(planner) if not incident.injected)
     budgets, offenders = _budgets(planner), repeat_offenders(planner, now)
     injected = _injected_faults(planner)
-    frozen_age = _frozen_age(stale_agents, service, now)
+    frozen_age, drains = _frozen_age(stale_agents, service, now), drain_views(service.drains, now)
     by_node = [_real(decisions) for decisions in planner.tracker.decisions.values()]
     decisions = [decision for node_decisions in by_node for decision in node_decisions]
     # A mark that is being written has no grace period left.
@@ -120,6 +122,8 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         frozen_age=frozen_age,
         capacity=capacity(planner, healths),
         latest_end=latest_end(planner, service.decisions, now),
+        drains=drains[:_DRAINS],
+        drains_omitted=max(0, len(drains) - _DRAINS),
     )
 
 

@@ -11,6 +11,7 @@ from nodeguard.kube.objects import TypedObject
 from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
 from nodeguard.model.instant import parse_or_zero, rfc3339
 from nodeguard.model.json_decoder import JsonDecoder
+from nodeguard.model.pod import PodKey
 from nodeguard.model.projection import project
 
 API_VERSION = "nodeguard.dev/v1alpha1"
@@ -27,6 +28,7 @@ MAX_REQUEST = 512
 MAX_MESSAGE = 1024
 MAX_FINDINGS = 256
 MAX_GPUS = 64
+MAX_PODS = 500
 
 
 def _schema(**keywords: Any) -> Meta:
@@ -46,6 +48,12 @@ class _Finding(Struct, frozen=True):
     target: _Name
 
 
+class _PodReference(Struct, frozen=True):
+    namespace: _RequiredName
+    name: _RequiredName
+    uid: _RequiredName
+
+
 class ActionSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What is done: it never changes."""
 
@@ -61,6 +69,7 @@ class ActionSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
     findings: Annotated[tuple[_Finding, ...], _schema(maxItems=MAX_FINDINGS)] = ()
     gpus: Annotated[tuple[_Name, ...], _schema(maxItems=MAX_GPUS)] = ()
     duration_seconds: _Count = 0
+    pods: Annotated[tuple[_PodReference, ...], _schema(maxItems=MAX_PODS)] = ()
 
 
 class ActionStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -69,6 +78,7 @@ class ActionStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     state: Annotated[str, _schema(enum=[*ActionState])] = ""
     carried_out: _Count = 0
     message: Annotated[str, _schema(maxLength=MAX_MESSAGE)] = ""
+    begun_at: _Time = ""
     last_transition_time: _Time = ""
 
 
@@ -106,7 +116,7 @@ def _known_action(spec: ActionSpec, status: ActionStatus) -> NodeAction | None:
     if spec.action not in set(ActionKind) or (status.state and status.state not in set(ActionState)):
         return None
     kind = ActionKind(spec.action)
-    if kind == ActionKind.CLEAR and not spec.findings:
+    if (kind == ActionKind.CLEAR and not spec.findings) or (kind == ActionKind.DRAIN and not spec.pods):
         return None
     return project(
         NodeAction,
@@ -117,6 +127,8 @@ def _known_action(spec: ActionSpec, status: ActionStatus) -> NodeAction | None:
         deadline=int(parse_or_zero(spec.deadline)),
         findings=tuple(FindingKey(finding.check, finding.target) for finding in spec.findings),
         seconds=spec.duration_seconds,
+        pods=tuple(PodKey(pod.namespace, pod.name, pod.uid) for pod in spec.pods),
+        begun_at=int(parse_or_zero(status.begun_at)),
         state=ActionState(status.state or ActionState.RESERVED),
         carried_out=status.carried_out,
         message=status.message,
@@ -138,10 +150,17 @@ def action_body(action: NodeAction, namespace: str, version: str = "") -> dict[s
         deadline=rfc3339(action.deadline) if action.deadline else "",
         findings=tuple(_Finding(finding.check, finding.target) for finding in action.findings),
         duration_seconds=action.seconds,
+        pods=tuple(_PodReference(pod.namespace, pod.name, pod.uid) for pod in action.pods),
     )
     body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": msgspec.to_builtins(spec)}
     if version:
         body["status"] = msgspec.to_builtins(
-            ActionStatus(action.state, action.carried_out, action.message, rfc3339(action.changed_at))
+            ActionStatus(
+                action.state,
+                action.carried_out,
+                action.message,
+                rfc3339(action.begun_at) if action.begun_at else "",
+                rfc3339(action.changed_at),
+            )
         )
     return body

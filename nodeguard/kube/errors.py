@@ -22,6 +22,10 @@ _DENIED = "have the webhook or policy permit it"
 _TERMINATING = "NamespaceTerminating"
 _NO_NAMESPACE = "create the namespace again once it is gone"
 
+# Reason of an ApiError, and of a cause, if a PodDisruptionBudget forbids an eviction: status 429, as for too
+# many requests.
+DISRUPTION_BUDGET = "DisruptionBudget"
+
 _REMEDIES = {
     401: "check that the user or service account exists and that its token or certificate is valid",
     _FORBIDDEN: "grant the user or service account this right, as the manifests do",
@@ -38,11 +42,11 @@ class ApiError(Exception):
     """A request to the Kubernetes API failed.
 
     status: HTTP status code, 0 where the server could not be reached or did not respond in time. reason: one
-    word in CamelCase, as Kubernetes has them (`Conflict`, `Expired`); for status 0 `Unreachable`,
-    `Disconnected`, `Timeout`, `TooLarge`, `Unreadable` or `Access`. message: one sentence for operators.
-    retry_after: seconds after which the server accepts a retry, None where it names no delay. fields: paths
-    of the invalid fields, such as `status.symptoms[0].check`. lacks_right: whether the user lacks the right;
-    an admission webhook or policy may return the same status, for one object.
+    word in CamelCase, as Kubernetes has them (`Conflict`, `Expired`, `DisruptionBudget`); for status 0
+    `Unreachable`, `Disconnected`, `Timeout`, `TooLarge`, `Unreadable` or `Access`. message: one sentence for
+    operators. retry_after: seconds after which the server accepts a retry, None where it names no delay.
+    fields: paths of the invalid fields, such as `status.symptoms[0].check`. lacks_right: whether the user
+    lacks the right; an admission webhook or policy may return the same status, for one object.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class ApiError(Exception):
 class _Cause(Struct):
     field: str = ""
     reason: str = ""
+    message: str = ""
 
 
 class _Details(Struct):
@@ -107,14 +112,14 @@ def status_error(
     empty for that of the status.
     """
     text = single_line(status.message) or phrase or "no reason given"
-    is_denied = _is_denied(status)
-    remedy = remedy or (_denial_remedy(status) if is_denied else _REMEDIES.get(code, ""))
+    is_denied, budget = _is_denied(status), _budget_message(status)
+    remedy = remedy or budget or (_denial_remedy(status) if is_denied else _REMEDIES.get(code, ""))
     message = f"the Kubernetes API returned {code} for {request}: {text}{': ' if remedy else ''}{remedy}"
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     if seconds is None and status.details is not None and status.details.retryAfterSeconds > 0:
         seconds = status.details.retryAfterSeconds
     fields = tuple(cause.field for cause in status.details.causes) if status.details is not None else ()
-    reason = status.reason or phrase.replace(" ", "")
+    reason = DISRUPTION_BUDGET if budget else status.reason or phrase.replace(" ", "")
     lacks_right = code == _FORBIDDEN and not is_denied
     return ApiError(code, reason, message, seconds, fields, lacks_right=lacks_right)
 
@@ -130,6 +135,13 @@ def _is_denied(status: ApiStatus) -> bool:
 def _denial_remedy(status: ApiStatus) -> str:
     causes = status.details.causes if status.details is not None else []
     return _NO_NAMESPACE if any(cause.reason == _TERMINATING for cause in causes) else _DENIED
+
+
+def _budget_message(status: ApiStatus) -> str:
+    """Return which PodDisruptionBudget forbids an eviction, and why; empty if none does."""
+    causes = status.details.causes if status.details is not None else []
+    messages = (cause.message for cause in causes if cause.reason == DISRUPTION_BUDGET)
+    return single_line(next(messages, ""))
 
 
 def affects_all_requests(error: ApiError) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from nodeguard.kube.client import MERGE_PATCH, ApiClient
+from nodeguard.kube.client import MAX_RESPONSE_BYTES, MERGE_PATCH, ApiClient, Query
 from nodeguard.kube.node_patch import written_epoch
 from nodeguard.model.mark import EPOCH_ANNOTATION
 
@@ -102,9 +102,9 @@ class FencedClient:
         if self._questioned == self._renewals():
             raise NotPermittedError
 
-    async def read(self, path: str) -> bytes:
-        """Return the object at a path. Raises ApiError, NotPermittedError."""
-        return await self._api.request("GET", path, timeout=self._timeout())
+    async def read(self, path: str, query: Query | None = None, max_bytes: int = MAX_RESPONSE_BYTES) -> bytes:
+        """Return the object or the list at a path. Raises ApiError, NotPermittedError."""
+        return await self._api.request("GET", path, query=query, timeout=self._timeout(), max_bytes=max_bytes)
 
     async def write(
         self, method: str, path: str, body: object = None, content_type: str = MERGE_PATCH

@@ -22,7 +22,9 @@ class OwnerReference(Struct):
 
 
 class ObjectMeta(Struct):
-    """Metadata of a stored object. version: its resourceVersion. namespace: empty for a cluster's object."""
+    """Metadata of a stored object. version: its resourceVersion. namespace: empty for a cluster's object.
+    deleted_at: when its deletion began, empty before.
+    """
 
     name: str
     uid: str
@@ -32,6 +34,7 @@ class ObjectMeta(Struct):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owners: list[OwnerReference] = field(name="ownerReferences", default_factory=list)
+    deleted_at: str = field(name="deletionTimestamp", default="")
 
 
 class TypedObject(Struct):

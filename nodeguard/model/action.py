@@ -7,14 +7,17 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
+from nodeguard.model.pod import PodKey
+
 
 class ActionKind(StrEnum):
     """What an action does. `Clear`: the node's agent clears findings. `DetachGpus`: it closes its handles of
-    GPUs for a time, or reads them again.
+    GPUs for a time, or reads them again. `Drain`: the aggregator evicts the pods that use faulty hardware.
     """
 
     CLEAR = "Clear"
     DETACH_GPUS = "DetachGpus"
+    DRAIN = "Drain"
 
 
 class ActionState(StrEnum):
@@ -87,13 +90,20 @@ class NodeAction(Struct, frozen=True, omit_defaults=True, rename="camel"):
     seconds: int = 0
     """For which GPUs are detached; 0 to read them again."""
 
+    pods: tuple[PodKey, ...] = ()
+    """To evict: all of them or none."""
+
     state: ActionState = ActionState.RESERVED
 
     carried_out: int = 0
-    """How many of the findings were cleared, or 1 for another kind."""
+    """How many of the findings were cleared, how many of the pods are gone, or 1 for another kind."""
 
     message: str = ""
-    """The answer of the agent, or why there is none."""
+    """The answer of the agent, or why there is none; of a drain, what it waits for or how it ended."""
+
+    begun_at: int = 0
+    """When the first eviction may have been sent, in seconds since the epoch; 0 before, and for other
+    kinds."""
 
     changed_at: int = 0
     """When the state changed last, in seconds since the epoch; 0 for never."""

@@ -22,6 +22,7 @@ from nodeguard.model.amounts import (
     identifier,
 )
 from nodeguard.model.diagnosis import DiagnosisPolicy, FaultClass
+from nodeguard.model.drain import DrainPolicy, DrainRule
 from nodeguard.model.mark import MARK_KINDS, Mark
 
 Name = Annotated[str, identifier("training", "pool-1")]
@@ -266,7 +267,7 @@ class NodeLocation(Struct, frozen=True):
     paths: dict[str, str]
 
 
-def check_patterns(row: ModeRule | CheckOverride | Hold | Silence) -> tuple[str, ...]:
+def check_patterns(row: ModeRule | CheckOverride | Hold | Silence | DrainRule) -> tuple[str, ...]:
     """Return the patterns of `check` or `checks`, none if both are missing."""
     return (row.check,) if row.check else row.checks or ()
 
@@ -302,6 +303,8 @@ class PolicyFields(Struct, frozen=True, forbid_unknown_fields=True):
     diagnosis: object = ()
     injection: InjectionPolicy = InjectionPolicy()
     """Whether operators may inject faults."""
+    drain: DrainPolicy = DrainPolicy()
+    """Whether the pods that use faulty hardware are evicted."""
     pause: bool = False
     """Whether new marks are paused. Marks are still released."""
 

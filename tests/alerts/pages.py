@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nodeguard.agent.metrics import AgentSnapshot
+from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
 from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher, ServingCertificate
 from nodeguard.aggregator.history.history import History
@@ -23,6 +24,8 @@ from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.cli.render.verdict_metrics import as_metrics
 from nodeguard.fleet.diagnosis.results import SuppressedCheck
 from nodeguard.local.open_files import ConnectionCapacity
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.drain import DrainPolicy
 from nodeguard.model.finding import Action, DataStatus, Finding, Health, ReadFailure, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import InjectionPolicy, NodeLocation
@@ -74,6 +77,19 @@ class SelfSigned:
         return issue_serving_certificate(issue_authority(now), ["nodeguard.example"], now)
 
 
+def idle_drains(scene: Scene) -> DrainRunner:
+    """Return the drains of an aggregator that has no candidate and evicts nothing."""
+    actions = scene.backend.action_store.actions
+    return DrainRunner(DrainPolicy, lambda _now: (), actions, lambda: None, now=lambda: scene.now)
+
+
+async def fail_drain(scene: Scene, node: str) -> None:
+    """Store a failed drain of a node that is quarantined now."""
+    at = int(scene.now.wall)
+    drain = NodeAction(ActionKind.DRAIN, node, node, "quarantine of GPU 0", at, state=ActionState.FAILED)
+    await scene.backend.action_store.reserve(drain)
+
+
 class BusyAggregator(NamedTuple):
     """The parts of an aggregator in which things happen."""
 
@@ -101,7 +117,8 @@ async def busy_aggregator() -> BusyAggregator:
     webhooks.sender.add("oncall", notification())
     certificate = CertificateRefresher(SelfSigned(), lambda: scene.now.wall)
     assert await certificate.refresh()
-    metrics.observe(service, ingest, policy, lambda: scene.now, webhooks, certificate)
+    drains = idle_drains(scene)
+    metrics.observe(service, ingest, policy, lambda: scene.now, webhooks, certificate, drains)
     second = Caller("node-2", "node-2")
     scene.handler(CALLER, report())
     third = Caller("node-3", "node-3")
@@ -117,6 +134,10 @@ async def busy_aggregator() -> BusyAggregator:
     await scene.turn(1.0)
     await scene.turn(1.0)
     scene.planner.paused = ""
+    # The quarantines of the others are of no real fault, or withheld.
+    for node in ("node-1", "node-2", "node-3"):
+        await fail_drain(scene, node)
+    drains.evicted = 2
     service.capacity = ConnectionCapacity(1024, 768)
     scene.backend.refused = (RefusedRequest("patch", "nodes/status", "forbidden", 60.0),)
     writer = HistoryWriter("history.sqlite", HistoryLimits(days=30, mib=256))

@@ -66,6 +66,9 @@ async def test_page_follows_prometheus_conventions(promtool: Promtool) -> None:
         'nodeguard_aggregator_degraded_domains{state="marked",topology="rack"} 0.0',
         'nodeguard_aggregator_suppressed_checks{check="gpu-lost"} 1.0',
         "nodeguard_aggregator_repeat_offenders 0.0",
+        'nodeguard_aggregator_drains{state="running"} 0.0',
+        "nodeguard_aggregator_drained_pods_total 2.0",
+        'nodeguard_aggregator_drain_failed{node="node-1"} 1.0',
         'nodeguard_aggregator_refused_messages_total{reason="other-boot"} 1.0',
         "nodeguard_aggregator_refused_nodes 1.0",
         "nodeguard_aggregator_agent_connections_limit 768.0",
@@ -76,6 +79,7 @@ async def test_page_follows_prometheus_conventions(promtool: Promtool) -> None:
         'nodeguard_aggregator_topology_unplaced_nodes{topology="rack"} 2.0',
     ):
         assert line in page.splitlines()
+    assert page.count("nodeguard_aggregator_drain_failed{") == 1
     names = set(re.findall(r"^# TYPE (\w+)", page, re.MULTILINE))
     assert {name for name in names if not name.startswith("nodeguard_aggregator_")} <= {
         "process_cpu_seconds_total", "process_max_fds", "process_open_fds", "process_resident_memory_bytes",

@@ -26,7 +26,7 @@ from nodeguard.wire.report import ReportedFinding
 from tests.aggregator.notifications.scene import notification, webhook
 from tests.aggregator.test_report_handler import beat, report
 from tests.aggregator.test_service import Scene
-from tests.alerts.pages import SelfSigned
+from tests.alerts.pages import SelfSigned, fail_drain, idle_drains
 from tests.fleet.scene import finding
 
 # Nodes of the fleet, of its only rack, and those that stop reporting. Incidents of a node are limited to 128.
@@ -63,6 +63,8 @@ class TroubledAggregator:
         self._report(3, 2, finding("gpu-ecc", health=Health.SUSPECT))
         self._report(4, 2, *many)
         await scene.turn(1.0)
+        for uid in planner.state.nodes:
+            await fail_drain(scene, uid)
         planner.paused = "a driver rollout"
         mono = scene.now.mono
         members = tuple(map(_name, range(_RACK)))
@@ -116,7 +118,8 @@ class TroubledAggregator:
         ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.handler, lambda: None)
         certificate = CertificateRefresher(SelfSigned(), lambda: scene.now.wall)
         assert await certificate.refresh()
-        self._metrics.observe(service, ingest, policy, lambda: scene.now, self._webhooks, certificate)
+        drains = idle_drains(scene)
+        self._metrics.observe(service, ingest, policy, lambda: scene.now, self._webhooks, certificate, drains)
         self._webhooks.sender.add("oncall", notification())
         # A file is no directory: the history cannot be written.
         self._history = HistoryWriter(str(policy_file / "history.sqlite"), HistoryLimits(days=30, mib=256))

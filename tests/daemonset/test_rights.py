@@ -15,6 +15,7 @@ Right = tuple[str, ...]
 
 CERT_MANAGER = {"certificates": {"mode": "certManager", "certManager": {"issuerRef": {"name": "ca"}}}}
 NO_DEVICES = {"policy": {"markWith": {"deviceTaint": False}}}
+EVICTIONS: set[Right] = {("pods/eviction", "create"), ("poddisruptionbudgets", "list")}
 
 # Values that differ from the defaults, with the rights that they add and remove.
 SWITCHES: dict[str, tuple[Mapping[str, Any], set[Right], set[Right]]] = {
@@ -26,6 +27,14 @@ SWITCHES: dict[str, tuple[Mapping[str, Any], set[Right], set[Right]]] = {
         {("devicetaintrules", verb) for verb in ("get", "create", "patch")},
     ),
     "no jobs": ({"jobs": {"read": False}}, set(), {("pods", "list")}),
+    "no drains": ({"policy": {"drain": {"mode": "disabled"}}}, set(), set()),
+    "observed drains": ({"policy": {"drain": {"mode": "observe"}}}, EVICTIONS, set()),
+    "drains": ({"policy": {"drain": {"mode": "enforce"}}}, EVICTIONS, set()),
+    "drains and no jobs": (
+        {"policy": {"drain": {"mode": "enforce"}}, "jobs": {"read": False}},
+        EVICTIONS,
+        set(),
+    ),
     "cert-manager": (CERT_MANAGER, set(), {("secrets", "create"), ("secrets", "nodeguard-ca", "get")}),
 }
 

@@ -13,10 +13,10 @@ from typing import Protocol
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.act.clears import requested_clear
-from nodeguard.fleet.act.progress import ActionProgress, progress
+from nodeguard.fleet.act.progress import ActionOutcome, ActionProgress, progress
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.wall_clock import WallClock
-from nodeguard.model.action import NodeAction
+from nodeguard.model.action import ActionKind, NodeAction
 from nodeguard.model.action_store import ActionStore, ActionStoreError
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant
@@ -48,11 +48,25 @@ class ActionBackend(Protocol):
         """Return operators' clears of incidents that are recorded as open."""
 
 
+class DrainRequests(Protocol):
+    """What the loop needs of drains; see DrainRunner."""
+
+    def requested(self) -> list[NodeAction]:
+        """Return the drains that are requested now."""
+
+    def outcomes(self) -> Mapping[str, ActionOutcome]:
+        """Return the outcomes of running drains, by key of the action."""
+
+    def wake(self) -> None:
+        """Look at the stored drains now: the store has changed."""
+
+
 class ActionLoop:
     """Reads requests and stored actions, and stores and starts what follows from them.
 
-    planner: is only read here. may_write: whether this aggregator may change the store: the others only send
-    the instructions of running actions.
+    planner: is only read here. drains: requests drains and carries these out; None for
+    none. may_write: whether this
+    aggregator may change the store: the others only send the instructions of running actions.
     """
 
     def __init__(
@@ -60,6 +74,7 @@ class ActionLoop:
         backend: ActionBackend,
         outbox: InstructionOutbox,
         planner: Planner,
+        drains: DrainRequests | None = None,
         *,
         may_write: Callable[[], bool],
         now: Callable[[], Instant] = current_instant,
@@ -68,6 +83,7 @@ class ActionLoop:
         self._store = backend.action_store
         self._outbox = outbox
         self._planner = planner
+        self._drains = drains
         self._may_write = may_write
         self._now = now
         self._clock = WallClock()
@@ -100,8 +116,12 @@ class ActionLoop:
             return False
         due = self._progress()
         self._next_change = due.next_change
-        self._outbox.run(due.start)
-        return self._may_write() and await self._write(due)
+        self._outbox.run(action for action in due.start if action.kind != ActionKind.DRAIN)
+        if not (self._may_write() and await self._write(due)):
+            return False
+        if self._drains is not None:
+            self._drains.wake()
+        return True
 
     def _progress(self) -> ActionProgress:
         now = self._now()
@@ -110,14 +130,14 @@ class ActionLoop:
             self._store.actions(),
             self._requested(now.wall),
             self._ended(),
-            self._outbox.outcomes(),
+            {**self._outbox.outcomes(), **(self._drains.outcomes() if self._drains is not None else {})},
             lambda uid: self._planner.node(uid) is not None,
             now.wall,
             partial(self._clock.age, now=now),
         )
 
     def _requested(self, now: float) -> list[NodeAction]:
-        requested = []
+        requested = self._drains.requested() if self._drains is not None else []
         for name, decision in self._backend.open_decisions().items():
             incident = self._planner.incident(name)
             report = self._planner.reports.get(incident.uid) if incident is not None else None

@@ -13,6 +13,7 @@ from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.executors.executor import MarkExecutor
 from nodeguard.fleet.plan import Plan
 from nodeguard.model.action_store import ActionStore
+from nodeguard.model.eviction import DrainCluster
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.model.refused_request import RefusedRequest
@@ -94,6 +95,12 @@ class Backend(NodeInventory, Leadership, Operators, MarkExecutor, Protocol):
     @property
     def job_reads(self) -> Mapping[str, int]:
         """Return the number of readings of a node's jobs, by result: `read` or `failed`."""
+
+    @property
+    def drain_cluster(self) -> DrainCluster | None:
+        """Return what a drain reads and does in the cluster; None while this aggregator does not lead, and
+        without a cluster.
+        """
 
     def remove_marks(self) -> bool:
         """Start to remove every mark of nodeguard. Returns whether there were any."""

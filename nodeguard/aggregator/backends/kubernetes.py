@@ -31,6 +31,7 @@ from nodeguard.kube.executor import WriteOutcome, WriteResult
 from nodeguard.kube.lease import Lease
 from nodeguard.kube.write_queue import MAX_DELAY
 from nodeguard.model.decision import NodeDecision
+from nodeguard.model.eviction import DrainCluster
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.model.refused_request import RefusedRequest
@@ -111,6 +112,11 @@ class KubernetesBackend:
     def job_reads(self) -> Mapping[str, int]:
         """Return the number of readings of a node's jobs, by result. See Backend."""
         return self._jobs.results
+
+    @property
+    def drain_cluster(self) -> DrainCluster | None:
+        """Return what a drain reads and does in the cluster; None while this aggregator does not lead."""
+        return self.watches.leader.drains if self.watches.leader is not None else None
 
     @property
     def leader(self) -> str:

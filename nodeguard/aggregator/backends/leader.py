@@ -16,6 +16,7 @@ from nodeguard.kube import incident_object
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.device_rules import DeviceRuleWriter, ObservedRule
 from nodeguard.kube.events import EventContent, EventRecorder
+from nodeguard.kube.eviction import KubernetesDrainCluster
 from nodeguard.kube.executor import Executor, WriteOutcome
 from nodeguard.kube.fenced_client import FencedClient
 from nodeguard.kube.incident_object import API_VERSION, KIND
@@ -63,6 +64,7 @@ class Leader:
         )
         marks = WriteQueue(permit, TokenBucket(*_MARKS))
         later = WriteQueue(permit, TokenBucket(*_LATER), after=marks)
+        self.drains = KubernetesDrainCluster(permit, lambda name: _version(node(name)))
         self.executor = Executor(permit, marks, later, observed_node=node, on_outcome=outcome)
         self.rules = DeviceRuleWriter(permit, marks, on_rule_error)
         self.incidents = IncidentWriter(permit, later)
@@ -193,6 +195,10 @@ class Leader:
                 self.send_event(about_incident)
             else:
                 self._waiting_events.append(event)
+
+
+def _version(node: Node | None) -> str:
+    return node.version if node is not None else ""
 
 
 def _about_node(event: IncidentEvent) -> EventContent:

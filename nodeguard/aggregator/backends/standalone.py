@@ -62,6 +62,7 @@ class StandaloneBackend:
         self._unaccepted: dict[str, NodeDecision] = {}
         self._inputs = inputs
         self.job_reads = {"read": 0, "failed": 0}  # there are no pods
+        self.drain_cluster = None
         self._store = StandaloneStore(path, fleet)
         self.action_store = FileActionStore(self._store, inputs.actions_changed)
         # The incidents as they were logged last, by name.

@@ -10,7 +10,8 @@ from msgspec import UNSET
 from nodeguard.config.amounts import format_share
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument
-from nodeguard.fleet.policy_rules import mode_of
+from nodeguard.fleet.policy_rules import drain_when, drained_checks, mode_of
+from nodeguard.model.drain import DrainMode, DrainRule, DrainWhen
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import CheckOverride, Mode, ModeRule, Policy, check_patterns
@@ -23,7 +24,7 @@ _MIN_STALE_AFTER = 30.0
 
 
 def lint_policy(
-    located: YamlDocument, policy: Policy, checks: Mapping[str, Health], now: float
+    located: YamlDocument, policy: Policy, checks: Mapping[str, Health], now: float, *, has_pods: bool
 ) -> Iterator[ConfigError]:
     """Yield the warnings for a policy. See policy_file.read_policy for the parameters."""
     yield from _weak(located, policy)
@@ -32,6 +33,7 @@ def lint_policy(
     yield from _overridden(located, policy, checks)
     yield from _silences(located, policy, now)
     yield from _topologies(located, policy)
+    yield from _drain(located, policy, checks, has_pods=has_pods)
 
 
 def _weak(located: YamlDocument, policy: Policy) -> Iterator[ConfigError]:
@@ -82,6 +84,7 @@ def unmatched_patterns(policy: Policy, checks: Iterable[str]) -> Iterator[tuple[
         ),
         *((("holds", at), check_patterns(hold)) for at, hold in enumerate(policy.holds)),
         *((("silences", at), silence.patterns) for at, silence in enumerate(policy.silences)),
+        *((("drain", "rules", at), check_patterns(rule)) for at, rule in enumerate(policy.drain.rules)),
         (("injection",), policy.injection.checks),
         *(
             (("diagnosis", "faultClasses", name), change.checks)
@@ -133,7 +136,7 @@ def _overridden(located: YamlDocument, policy: Policy, checks: Mapping[str, Heal
             yield located.error(field, problem, "move it to the beginning")
 
 
-def _matches(row: ModeRule | CheckOverride, check: str) -> bool:
+def _matches(row: ModeRule | CheckOverride | DrainRule, check: str) -> bool:
     return any(fnmatchcase(check, pattern) for pattern in check_patterns(row))
 
 
@@ -153,3 +156,44 @@ def _topologies(located: YamlDocument, policy: Policy) -> Iterator[ConfigError]:
         if topology.name in placed:
             problem = "has no effect: `nodeLocations` define this topology"
             yield located.error(("topologies", topology.name), problem, "remove one of the two")
+
+
+def _drain(
+    located: YamlDocument, policy: Policy, checks: Mapping[str, Health], *, has_pods: bool
+) -> Iterator[ConfigError]:
+    """Yield warnings for drains that evict nothing, or that evict for every check."""
+    mode, rules = policy.drain.mode, policy.drain.rules
+    immediate = [at for at, rule in enumerate(rules) if rule.when == DrainWhen.IMMEDIATELY]
+    drain = ("drain", "mode") if ("drain", "mode") in located.lines else ("drain",)
+    if mode == DrainMode.DISABLED:
+        if immediate:
+            problem = "no pod is evicted while `mode` is `disabled`"
+            yield located.error(drain, problem, "write `mode: observe`, or remove the rules")
+        return
+    if not has_pods:
+        problem = "has no effect: without Kubernetes there are no pods to evict"
+        yield located.error(drain, problem, "write `mode: disabled`, and drain by your scheduler")
+    elif not immediate:
+        yield located.error(drain, "evicts nothing: no rule is `immediately`", "add a rule to `rules`")
+    elif not drained_checks(policy, checks) and any(_drains(policy, checks, at) for at in immediate):
+        problem = "evicts nothing: the quarantine of none of its checks is enforced"
+        yield located.error(drain, problem, "enforce `quarantine` for these checks in `modeRules` first")
+    for at, rule in enumerate(rules):
+        place = _checks_field(located, ("drain", "rules", at))
+        matching = [check for check in checks if _matches(rule, check)]
+        is_immediate = rule.when == DrainWhen.IMMEDIATELY
+        if matching and all(drain_when(policy, check) != rule.when for check in matching):
+            problem = "has no effect: later rules match each of its checks, and the last match applies"
+            yield located.error(place, problem, "move it to the end")
+        elif is_immediate and matching and not _drains(policy, checks, at):
+            problem = "evicts nothing: none of its checks is fatal, which a quarantine needs"
+            yield located.error(place, problem, "name fatal checks: see `nodeguard checks`")
+        elif is_immediate and mode == DrainMode.ENFORCE and "*" in check_patterns(rule):
+            problem = "every fatal check evicts pods, also new checks of the next version"
+            yield located.error(place, problem, "name the checks that have proven to be right")
+
+
+def _drains(policy: Policy, checks: Mapping[str, Health], at: int) -> bool:
+    """Return whether a rule for drains matches a fatal check."""
+    rule = policy.drain.rules[at]
+    return any(health == Health.FATAL and _matches(rule, check) for check, health in checks.items())

@@ -30,17 +30,22 @@ class LoadedPolicy(NamedTuple):
 
 
 def read_policy(
-    path: Path, checks: Mapping[str, Health], now: float, fault_classes: tuple[FaultClass, ...]
+    path: Path,
+    checks: Mapping[str, Health],
+    now: float,
+    fault_classes: tuple[FaultClass, ...],
+    *,
+    has_pods: bool = True,
 ) -> LoadedPolicy:
     """Return the policy of a YAML file and of its tables of node locations. Missing fields have the defaults.
 
     checks: health of each check by id, for the validation of rules. now: seconds since the epoch.
-    fault_classes: of the catalogue; the policy can change them.
+    fault_classes: of the catalogue; the policy can change them. has_pods: False without Kubernetes.
     Raises ConfigError with file, line, field and remedy for the first error.
     """
     document = load_yaml(path)
     policy = _parse_policy(document, fault_classes)
-    return LoadedPolicy(policy, tuple(lint_policy(document, policy, checks, now)))
+    return LoadedPolicy(policy, tuple(lint_policy(document, policy, checks, now, has_pods=has_pods)))
 
 
 def policy_errors(path: Path, fault_classes: Iterable[FaultClass]) -> list[ConfigError]:

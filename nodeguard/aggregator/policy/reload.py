@@ -24,13 +24,18 @@ _INTERVAL = 1.0
 class PolicyReloader:
     """Keeps a planner up to date with a policy file. Create it before the file is first read.
 
-    checks: health of each check by id. fault_classes: of the catalogue. error: of the file as it is now,
-    empty if it is valid: an invalid file changes nothing. rejected_count: invalid files since the start.
-    is_requested: set it to read the file at the next call.
+    checks: health of each check by id. fault_classes: of the catalogue. has_pods: False without Kubernetes.
+    error: of the file as it is now, empty if it is valid: an invalid file changes nothing. rejected_count:
+    invalid files since the start. is_requested: set it to read the file at the next call.
     """
 
     def __init__(
-        self, file: Path, checks: Mapping[str, Health], fault_classes: tuple[FaultClass, ...]
+        self,
+        file: Path,
+        checks: Mapping[str, Health],
+        fault_classes: tuple[FaultClass, ...],
+        *,
+        has_pods: bool = True,
     ) -> None:
         self.file = file
         self.error = ""
@@ -38,6 +43,7 @@ class PolicyReloader:
         self.is_requested = False
         self._checks = checks
         self._fault_classes = fault_classes
+        self._has_pods = has_pods
         self._watcher = FileWatcher(file)
 
     def __call__(self, planner: Planner, now: Instant) -> str:
@@ -62,7 +68,7 @@ class PolicyReloader:
 
     def read(self, now: float) -> LoadedPolicy:
         """Return the policy of the file. now: seconds since the epoch. Raises ConfigError."""
-        return read_policy(self.file, self._checks, now, self._fault_classes)
+        return read_policy(self.file, self._checks, now, self._fault_classes, has_pods=self._has_pods)
 
     def _reject(self, error: str) -> str:
         """Record an invalid file. Returns its error if it is another one than before."""

@@ -12,6 +12,7 @@ from nodeguard.aggregator.policy.schema import PolicySpec
 from nodeguard.config.amounts import format_duration
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument, require_unique
+from nodeguard.model.drain import DrainRule
 from nodeguard.model.policy import CheckLimit, CheckOverride, Hold, ModeRule, Silence
 
 # Source: Kubernetes, labels and selectors, syntax and character set.
@@ -40,17 +41,18 @@ def _validate_growth(located: YamlDocument, place: FieldPath, initial: float, mo
 
 def _validate_rows(located: YamlDocument, spec: PolicySpec) -> None:
     """Validate that a row has either `check` or `checks`, and that a hold is of checks or of nodes."""
-    rows: list[tuple[FieldPath, ModeRule | CheckOverride | Hold | Silence]] = [
+    rows: list[tuple[FieldPath, ModeRule | CheckOverride | Hold | Silence | DrainRule]] = [
         *((("modeRules", at), rule) for at, rule in enumerate(spec.modes)),
         *((("budget", "checkOverrides", at), row) for at, row in enumerate(spec.budget.check_overrides)),
         *((("holds", at), hold) for at, hold in enumerate(spec.holds)),
         *((("silences", at), silence) for at, silence in enumerate(spec.silences)),
+        *((("drain", "rules", at), rule) for at, rule in enumerate(spec.drain.rules)),
     ]
     for place, row in rows:
         names = [name for name in ("check", "checks") if getattr(row, name) is not UNSET]
         if len(names) > 1:
             raise located.error((*place, "check"), "excludes `checks`", "remove one of them")
-        if isinstance(row, (ModeRule, CheckOverride)) and not names:
+        if isinstance(row, (ModeRule, CheckOverride, DrainRule)) and not names:
             raise located.error(place, "has no checks", "add `check: gpu-lost` or `checks: [gpu-*]`")
         if isinstance(row, Hold):
             _validate_hold(located, place, row, names)

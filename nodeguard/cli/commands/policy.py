@@ -22,6 +22,7 @@ from nodeguard.cli.render.terminal import PLAIN, format_view
 from nodeguard.cli.streams import document_or_text, print_output, to_json
 from nodeguard.cli.usage import OK, WARNING, ArgumentParser, UsageError, whole_number
 from nodeguard.fleet.budget_limits import fleet_limits
+from nodeguard.fleet.policy_rules import drained_checks
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import Policy
 
@@ -53,13 +54,15 @@ class PolicyOutput(Struct, frozen=True):
     """Output of nodeguard policy check -o json.
 
     policy: with the keys of the file; times in seconds, shares from 0 to 1. enforced: checks that set a mark,
-    by mark. nodes: only with --nodes. against: only with --against, as of nodeguard backtest -o json.
+    by mark. drained: checks for which pods are evicted, or would be in a dry run. nodes: only with --nodes.
+    against: only with --against, as of nodeguard backtest -o json.
     """
 
     version: Literal[1]
     file: str
     policy: Policy
     enforced: dict[Mark, list[str]]
+    drained: list[str]
     warnings: list[WarningOutput]
     nodes: NodesOutput | None
     against: BacktestOutput | None
@@ -172,6 +175,7 @@ def _check(options: Namespace) -> int:
         file=options.file,
         policy=policy,
         enforced=enforced_checks(policy, checks),
+        drained=drained_checks(policy, checks),
         warnings=[
             WarningOutput(warning.line, warning.field, warning.problem, warning.remedy)
             for warning in warnings

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from nodeguard.config.amounts import format_share
 from nodeguard.fleet.budget_limits import CONFIRMED_SHARE, fleet_limits
-from nodeguard.fleet.policy_rules import hold_on_check, mode_of
+from nodeguard.fleet.policy_rules import drained_checks, hold_on_check, mode_of
 from nodeguard.fleet.state.topology.topologies import is_pattern
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.view import Field, Heading, Section, View
 from nodeguard.judge.formatting import format_duration
+from nodeguard.model.drain import DrainMode
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import FINDING_MARKS, Mark
@@ -69,6 +70,8 @@ def _effects(policy: Policy, checks: Mapping[str, Health], count: int | None) ->
     if policy.pause:
         yield Field("paused", "no new mark is set")
     yield from _marks(policy, checks)
+    if policy.drain.mode != DrainMode.DISABLED:
+        yield Field("drain", _drain(policy, checks, count))
     yield Field("budget", _budget(policy.budget, count))
     if policy.pools:
         pools = (f"{item.name} {_nodes(item.share or policy.budget.pool)}" for item in policy.pools)
@@ -119,8 +122,7 @@ def _enforced(mark: Mark, names: Sequence[str], total: int, grace: GracePeriods)
     kind = mark.kind.health
     if not names:
         return f"none of the {total} {kind} checks is enforced. The mark is not set"
-    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    which = f": {', '.join(names[:_NAMED])}{rest}" if len(names) < total else ""
+    which = f": {_names(names)}" if len(names) < total else ""
     count = f"{len(names)} of {total}" if len(names) < total else f"all {total}"
     verb = "is" if len(names) == 1 else "are"
     own = grace.of(mark)
@@ -128,6 +130,27 @@ def _enforced(mark: Mark, names: Sequence[str], total: int, grace: GracePeriods)
     if grace.shared > own:
         when += f", or after {format_duration(grace.shared)} if shared hardware can be the cause"
     return f"{count} {kind} checks {verb} enforced{which}. The mark is set {when}"
+
+
+def _names(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + rest
+
+
+def _drain(policy: Policy, checks: Mapping[str, Health], count: int | None) -> str:
+    """Return for which checks pods are evicted, and within which limits. count: see policy_view."""
+    names, limits = drained_checks(policy, checks), policy.drain.limits
+    if not names:
+        return "no pod is evicted for any check"
+    effect = (
+        "pods are evicted" if policy.drain.mode == DrainMode.ENFORCE else "dry run: pods would be evicted"
+    )
+    nodes = _nodes(limits.nodes, max(1, int(limits.nodes * count)) if count else None)
+    return (
+        f"{effect} for {count_noun(len(names), 'check')}: {_names(names)}. At a time at most {nodes} of all "
+        f"nodes, and {limits.domain} of a domain; {limits.hourly} new in 1 h. "
+        f"A drain fails after {format_duration(policy.drain.finish_within)}"
+    )
 
 
 def _nodes(share: float, limit: int | None = None) -> str:

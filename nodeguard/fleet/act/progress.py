@@ -13,16 +13,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.wall_clock import RecordedAge
-from nodeguard.model.action import ActionState, NodeAction
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
 
 # Seconds for which a finished action stays, unless its request lasts longer.
 KEEP_FINISHED = 86_400
 
 _WITHDRAWN = "the clear was replaced, or its incident ended"
+_DRAIN_WITHDRAWN = "the fault ended, or its pods may not leave now"
 
 
 class ActionOutcome(Struct, frozen=True):
-    """The end of a running action. carried_out: as in NodeAction. state: Succeeded, Failed or Unknown."""
+    """The end of a running action, or the begin of its evictions. carried_out: as in NodeAction. state:
+    Succeeded, Failed or Unknown; Running for a drain that is about to evict its first pod.
+    """
 
     state: ActionState
     carried_out: int = 0
@@ -66,8 +69,9 @@ def progress(
     for action in actions:
         if not action.state.is_finished:
             is_ending = action.state == ActionState.RUNNING and (action.incident, action.request) in ended
-            is_requested = not action.incident or is_ending or _request(action) in requests
-            no_longer = "" if is_requested else _WITHDRAWN
+            # A detach is requested once, and nothing withdraws it.
+            is_requested = action.kind == ActionKind.DETACH_GPUS or is_ending or _request(action) in requests
+            no_longer = "" if is_requested else _withdrawal(action)
             if not has_node(action.uid):
                 no_longer = "the Node is deleted"
             after = _next_state(action, outcomes.get(action.key), no_longer, now, age)
@@ -119,6 +123,8 @@ def _next_state(
     """Return an action that is not finished as it goes on. no_longer: why it is not wanted, else empty."""
     is_running = action.state == ActionState.RUNNING
     if outcome is not None and is_running:
+        if outcome.state == ActionState.RUNNING:
+            return action if action.begun_at else replace(action, begun_at=int(now))
         return _changed(action, outcome.state, outcome.message, now, outcome.carried_out)
     if no_longer:
         return _withdrawn(action, no_longer, now)
@@ -128,7 +134,16 @@ def _next_state(
     return action if is_running else _changed(action, ActionState.RUNNING, "", now)
 
 
+def _withdrawal(action: NodeAction) -> str:
+    """Return why an action is withdrawn that is not requested any more."""
+    return _DRAIN_WITHDRAWN if action.kind == ActionKind.DRAIN else _WITHDRAWN
+
+
 def _withdrawn(action: NodeAction, reason: str, now: float) -> NodeAction:
+    if action.kind == ActionKind.DRAIN:
+        is_early = not action.begun_at
+        state = ActionState.CANCELLED if is_early else ActionState.SUPERSEDED
+        return _changed(action, state, f"no pod was evicted: {reason}", now)
     if action.state == ActionState.RESERVED:
         return _changed(action, ActionState.CANCELLED, f"{reason} before the agent was asked", now)
     return _changed(action, ActionState.SUPERSEDED, f"{reason} before the agent answered", now)

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from nodeguard.fleet.decide.release import WaitKind
 from nodeguard.fleet_api.schema.capacity import WorkState
+from nodeguard.fleet_api.schema.drain import DrainView
 from nodeguard.fleet_api.schema.status import (
     BudgetView,
     IncidentSummary,
@@ -141,19 +142,19 @@ class UnreadableView(Struct, frozen=True):
 
 
 class ActionView(Struct, frozen=True):
-    """A request of an operator to the agent of a node, with its last attempt."""
+    """A request of an operator to the agent of a node, or a drain, with its last attempt."""
 
     kind: str
     """Kind of the request; a newer version may add kinds."""
     purpose: str
     """What it does, after `to`."""
     request: str
-    """Who requested it, and when."""
+    """Who requested it, and when; of a drain, the quarantine."""
     incident: str
     """Name of the incident that it clears; empty for none."""
     state: ActionState
     message: str
-    """The answer of the agent, or why there is none; empty before."""
+    """The answer of the agent, or why there is none; of a drain, how it ended. Empty before."""
     created_at: str
     """When it was requested."""
     age: float
@@ -245,6 +246,9 @@ class NodeView(Struct, frozen=True):
     """Number of further actions."""
     record_problem: str = ""
     """Why the record of the marks is not on the node, although they are; empty if it is."""
+    drains: tuple[DrainView, ...] = ()
+    """Its drains that are not finished, and quarantined resources with work that stays for now; empty on a
+    replica that does not lead."""
 
 
 class NodeSummary(Struct, frozen=True):

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from nodeguard.fleet_api.schema.capacity import CapacityView, MarkedCounts, ReasonCount
 from nodeguard.fleet_api.schema.domain import DomainSummary, SuppressedCheckView, TopologyView
+from nodeguard.fleet_api.schema.drain import DrainView
 from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware
@@ -420,6 +421,11 @@ class FleetStatus(Struct, frozen=True):
     latest_end: EndedFaultView | None = None
     """The fault that ended last, within the past day; null for none. Warnings, parts of other incidents,
     recorded false alarms and injected faults do not count."""
+    drains: tuple[DrainView, ...] = ()
+    """Drains that are not finished, and resources with work that stays for now: the first few; empty
+    on a replica that does not lead."""
+    drains_omitted: int = 0
+    """Number of further drains."""
     full_budgets: tuple[ReasonCount, ...] = ()
     """Budgets that refuse withheld marks, with their limits, most marks first: the first few."""
     other_full_budgets: ReasonCount = ReasonCount("", 0)

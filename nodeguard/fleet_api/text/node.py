@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from nodeguard.fleet_api.schema.node import ActionView, ChargeView, MarkRequestView, MarkView, NodeView
+from nodeguard.fleet_api.text.drain import drain_fields
 from nodeguard.fleet_api.text.fault import (
     NodeFault,
     dry_run_effect,
@@ -30,7 +31,7 @@ from nodeguard.fleet_api.text.phrases import (
     target_text,
 )
 from nodeguard.fleet_api.view import Field, Section, Subject, View, badge_heading, see
-from nodeguard.model.action import ActionState
+from nodeguard.model.action import ActionKind, ActionState
 from nodeguard.model.finding import DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
@@ -145,6 +146,7 @@ def _facts(node: NodeView) -> Iterator[Field]:
         yield refused_field(node.refused_messages)
     for fault in node.injected_faults:
         yield injected_field(fault, with_node=False)
+    yield from drain_fields(node.drains)
     for action in node.actions:
         yield _action(action)
     if node.actions_omitted:
@@ -180,9 +182,13 @@ _ACTION_STATES = {
 
 
 def _action(action: ActionView) -> Field:
-    """Return the field of a request to the agent of the node, with the answer."""
-    state = _ACTION_STATES.get(action.state, action.state.value.lower())
-    text = f"{action.purpose}, requested by {action.request}, {format_age(action.age)}: {state}"
+    """Return the field of a request to the agent of the node, with the answer, or of a drain."""
+    is_drain = action.kind == ActionKind.DRAIN
+    state = action.state.value.lower()
+    if not is_drain:
+        state = _ACTION_STATES.get(action.state, state)
+    by = f"for the {action.request}" if is_drain else f"requested by {action.request}"
+    text = f"{action.purpose}, {by}, {format_age(action.age)}: {state}"
     return Field("action", f"{text}: {action.message}" if action.message else text)
 
 

@@ -16,6 +16,7 @@ from nodeguard.fleet_api.schema.status import (
     PolicyView,
 )
 from nodeguard.fleet_api.service_state import STANDALONE
+from nodeguard.fleet_api.text.drain import drains_field
 from nodeguard.fleet_api.text.phrases import (
     budget_text,
     count_noun,
@@ -146,6 +147,8 @@ def _obstacles(status: FleetStatus) -> Iterator[Row]:
     yield from _injected_faults(status)
     for check in status.suppressed_checks:
         yield Field("check", suppressed_check_text(check), name_style="suspect")
+    if (drains := drains_field(status.drains, status.drains_omitted)) is not None:
+        yield drains
     yield from _reporting_problems(status)
 
 

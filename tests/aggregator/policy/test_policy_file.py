@@ -17,6 +17,7 @@ from nodeguard.aggregator.policy.policy_file import policy_errors, read_policy
 from nodeguard.aggregator.policy.schema import PolicySpec, json_schema
 from nodeguard.config.amounts import format_duration, format_share, parse_duration, parse_share
 from nodeguard.config.errors import ConfigError
+from nodeguard.model.drain import DrainLimits, DrainMode, DrainPolicy, DrainRule, DrainWhen, UnknownHolders
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import (
     Budget,
@@ -112,7 +113,8 @@ def uncommented(text: str) -> str:
 def test_the_commented_rows_of_the_example_are_valid(tmp_path: Path) -> None:
     checks = {**CHECKS, "nvlink-down": Health.FATAL}
     policy, problems = read_policy(write(tmp_path, uncommented(EXAMPLE)), checks, NOW, FAULT_CLASSES)
-    assert problems == ()
+    # The example has no drains, so that a rule of its own evicts nothing.
+    assert [problem.field for problem in problems] == ["mode"]
     shown = (
         policy.modes,
         policy.pools,
@@ -121,8 +123,9 @@ def test_the_commented_rows_of_the_example_are_valid(tmp_path: Path) -> None:
         policy.silences,
         policy.topologies,
         policy.locations,
+        policy.drain.rules,
     )
-    assert [len(part) for part in shown] == [2, 1, 1, 3, 1, 2, 2]
+    assert [len(part) for part in shown] == [2, 1, 1, 3, 1, 2, 2, 1]
 
 
 WHOLE = """
@@ -156,6 +159,12 @@ staleNodes: {after: 2m, freezeAbove: 25%}
 topologies: {rack: [row, rack], fabric: [example.com/leaf]}
 nodeLocations: [{node: "gpu-r12-*", power: feed-a/r12, zone: hall-2}, {node: gpu-1, power: feed-b}]
 injection: {allowed: true, checks: [gpu-lost, port-*]}
+drain:
+  mode: observe
+  rules: [{check: gpu-lost, when: immediately}]
+  unknownHolders: node
+  finishWithin: 10m
+  limits: {nodes: 2%, newPerHour: 3, perDomain: 4}
 pause: true
 """
 
@@ -202,6 +211,13 @@ def test_every_field_is_converted(tmp_path: Path) -> None:
             diagnosis=diagnosis_policy(),
             pause=True,
             injection=InjectionPolicy(True, ("gpu-lost", "port-*")),
+            drain=DrainPolicy(
+                DrainMode.OBSERVE,
+                (DrainRule(DrainWhen.IMMEDIATELY, check="gpu-lost"),),
+                UnknownHolders.NODE,
+                600.0,
+                DrainLimits(0.02, 3, 4),
+            ),
         )
     )
 
@@ -216,7 +232,7 @@ INVALID = {
     "modeRules: [{check: a, checks: [b], mode: enforce}]\n": "check: excludes `checks`: remove one of them",
     "modeRules: [{check: GPU lost, mode: enforce}]\n": "check: 'GPU lost' does not fit: write it like gpu-* or gpu-lost",
     "modeRules: [{check: [a], mode: enforce}]\n": "check: a list does not fit: write it like gpu-* or gpu-lost",
-    "modeRule: []\n": "modeRule: is not known here: use one of defaultMode, modeRules, pools, budget, gracePeriod, soak, markWith, holds, silences, staleNodes, topologies, nodeLocations, diagnosis, injection, pause, version; did you mean modeRules?",
+    "modeRule: []\n": "modeRule: is not known here: use one of defaultMode, modeRules, pools, budget, gracePeriod, soak, markWith, holds, silences, staleNodes, topologies, nodeLocations, diagnosis, injection, drain, pause, version; did you mean modeRules?",
     "budget: {fleet: 0.05}\n": "fleet: 0.05 has no unit: write it like 5% or 2.5%",
     "budget: {fleet: 5}\n": "fleet: 5 has no unit: write it like 5% or 2.5%",
     "budget: {fleet: 5 %}\n": "fleet: '5 %' does not fit: write it like 5% or 2.5%",
@@ -245,6 +261,9 @@ INVALID = {
     "pools: [{name: a, labels: {-gpu: a}}]\n": "-gpu: '-gpu' is not a valid label key: write it like rack or topology.kubernetes.io/zone",
     "pools: [{name: a, labels: {Example.com/gpu: a}}]\n": "Example.com/gpu: 'Example.com/gpu' is not a valid label key: write it like rack or topology.kubernetes.io/zone",
     "holds: [{labels: {gpu: a b}}]\n": "gpu: 'a b' is not a valid label value: write up to 63 letters, digits, '-', '_' and '.', a letter or digit first and last",
+    "drain: {rules: [{when: immediately}]}\n": "rules[0]: has no checks: add `check: gpu-lost` or `checks: [gpu-*]`",
+    "drain: {rules: [{check: a, checks: [b], when: immediately}]}\n": "check: excludes `checks`: remove one of them",
+    "drain: {rules: [{check: a, when: idle}]}\n": "when: 'idle' is not valid: use one of immediately, when-idle; did you mean when-idle?",
     "holds: [{reason: x}]\n": "holds[0]: holds nothing: add `node`, `labels` or `checks`",
     "holds: [{node: a, check: b}]\n": "check: excludes `node`: a hold is of nodes or of checks: write two holds",
     "holds: [{node: Gpu_1}]\n": "node: 'Gpu_1' does not fit: write it like gpu-7 or rack-12-*",
@@ -273,7 +292,7 @@ INVALID = {
     "injection: {checks: []}\n": "checks: a list does not fit: write a list of length >= 1",
     "pause: yes\n": "pause: 'yes' does not fit: write true or false",
     f"modeRules: [{', '.join(['{check: a, mode: observe}'] * 101)}]\n": "modeRules: a list does not fit: write a list of length <= 100",
-    "defaultMode: observe\nmode: enforce\n": "mode: is not known here: use one of defaultMode, modeRules, pools, budget, gracePeriod, soak, markWith, holds, silences, staleNodes, topologies, nodeLocations, diagnosis, injection, pause, version; did you mean modeRules?",
+    "defaultMode: observe\nmode: enforce\n": "mode: is not known here: use one of defaultMode, modeRules, pools, budget, gracePeriod, soak, markWith, holds, silences, staleNodes, topologies, nodeLocations, diagnosis, injection, drain, pause, version; did you mean modeRules?",
     "[]\n": "a list does not fit: write a mapping",
     "": "is empty: write `name: value` lines",
     "# nothing\n": "is empty: write `name: value` lines",

@@ -40,6 +40,13 @@ WARNINGS = {
     "budget: {checkOverrides: [{check: port-*, new: 1}, {check: port-flap, new: 9}]}\n": "check: has no effect: earlier rows match each of its checks, and the first match applies: move it to the beginning",
     "silences: [{check: gpu-lost, until: 2027-01-15T08:00:00Z}]\n": "until: has expired: remove the silence, or extend it",
     "{topologies: {rack: [row]}, nodeLocations: [{node: a, rack: r1}]}\n": "rack: has no effect: `nodeLocations` define this topology: remove one of the two",
+    "drain: {rules: [{check: gpu-lost, when: immediately}]}\n": "drain: no pod is evicted while `mode` is `disabled`: write `mode: observe`, or remove the rules",
+    "drain: {mode: enforce}\n": "mode: evicts nothing: no rule is `immediately`: add a rule to `rules`",
+    "drain: {mode: observe, rules: [{check: gpu-lost, when: immediately}]}\n": "mode: evicts nothing: the quarantine of none of its checks is enforced: enforce `quarantine` for these checks in `modeRules` first",
+    "drain: {mode: enforce, rules: [{check: port-flap, when: immediately}]}\n": "check: evicts nothing: none of its checks is fatal, which a quarantine needs: name fatal checks: see `nodeguard checks`",
+    "{modeRules: [{check: gpu-lost, mode: enforce}], drain: {mode: enforce, rules: [{check: '*', when: immediately}]}}\n": "check: every fatal check evicts pods, also new checks of the next version: name the checks that have proven to be right",
+    "{modeRules: [{check: gpu-lost, mode: enforce}], drain: {mode: enforce, rules: [{check: gpu-lost, when: when-idle}, {check: gpu-*, when: immediately}]}}\n": "check: has no effect: later rules match each of its checks, and the last match applies: move it to the end",
+    "drain: {rules: [{check: fpga, when: when-idle}]}\n": "check: 'fpga' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
     "silences: [{reason: quiet}]\n": "silences[0]: no incident or Event is ever written: add `check`, `node` or `until`",
 }  # fmt: skip
 
@@ -60,6 +67,20 @@ budget: {checkOverrides: [{check: gpu-lost, new: 1}, {check: gpu-*, new: 9}]}
     assert warnings(tmp_path, text) == []
 
 
+DRAIN = """
+modeRules: [{check: gpu-lost, mode: enforce}]
+drain: {mode: enforce, rules: [{check: "*", when: when-idle}, {check: gpu-lost, when: immediately}]}
+"""
+
+
+def test_a_drain_without_kubernetes_has_a_warning(tmp_path: Path) -> None:
+    assert warnings(tmp_path, DRAIN) == []
+    policy = read_policy(write(tmp_path, DRAIN), CHECKS, NOW, FAULT_CLASSES, has_pods=False)
+    [warning] = policy.warnings
+    assert (warning.line, warning.field) == (3, "mode")
+    assert warning.problem == "has no effect: without Kubernetes there are no pods to evict"
+
+
 def test_an_active_silence_has_no_warning(tmp_path: Path) -> None:
     assert warnings(tmp_path, "silences: [{until: 2027-01-15T08:00:01Z}]\n") == []
 
@@ -70,6 +91,6 @@ def test_the_examples_of_the_docs_are_valid(tmp_path: Path) -> None:
         (ROOT / "docs" / "concepts" / "policy.md").read_text(),
         re.DOTALL | re.MULTILINE,
     )
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for block in blocks:
         assert warnings(tmp_path, block) == []

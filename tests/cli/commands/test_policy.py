@@ -75,6 +75,25 @@ def test_every_part_is_summed_up_also_as_nodes(tmp_path: Path, capsys: pytest.Ca
         assert part in words
 
 
+def test_a_drain_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+modeRules: [{checks: [gpu-lost, gpu-lost-any], mode: enforce}]
+holds: [{check: gpu-lost-any}]
+drain: {mode: %s, rules: [{checks: [gpu-lost*, driver-unresponsive], when: immediately}]}
+"""
+    _, page = printed(tmp_path, capsys, text % "enforce", "--nodes", "512")
+    limits = (
+        "At a time at most 1% (5) of all nodes, and 1 of a domain; 5 new in 1 h. A drain fails after 30 min"
+    )
+    assert f"drain pods are evicted for 1 check: gpu-lost. {limits}" in " ".join(page.split())
+    _, page = printed(tmp_path, capsys, text % "observe")
+    assert "drain dry run: pods would be evicted for 1 check: gpu-lost." in " ".join(page.split())
+    _, page = printed(tmp_path, capsys, "drain: {mode: enforce}\n")
+    assert "drain no pod is evicted for any check" in " ".join(page.split())
+    _, output = printed(tmp_path, capsys, text % "enforce", "-o", "json")
+    assert json.loads(output)["drained"] == ["gpu-lost"]
+
+
 def test_one_stale_agent_of_a_small_fleet_is_too_few_to_freeze_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

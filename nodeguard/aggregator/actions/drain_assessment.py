@@ -1,0 +1,55 @@
+"""The assessment of a drain: reads the pods of its node, and asks whether all of its set may be evicted now.
+
+It evicts nothing. It is made before a drain is recorded, and again right before its first eviction.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_set import budget_reason, drain_set
+from nodeguard.model.drain import UnknownHolders
+from nodeguard.model.eviction import DrainCluster, EvictionState, PodReadError
+from nodeguard.model.pod import NodePod
+
+
+class Assessment(Struct, frozen=True):
+    """The set of a drain as it was read. reason: why no pod of it is evicted; empty if nothing forbids it. A
+    set without pods has nothing to evict.
+    """
+
+    pods: tuple[NodePod, ...] = ()
+    reason: str = ""
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """Return the uids of the pods."""
+        return frozenset(pod.key.uid for pod in self.pods)
+
+
+async def assess(
+    cluster: DrainCluster, candidate: DrainCandidate, unknown_holders: UnknownHolders
+) -> Assessment:
+    """Return whether the set of a candidate may leave now. unknown_holders: of the policy.
+
+    A disruption budget counts the pods of the set that it protects, since a dry run of one eviction does not
+    count another. A pod that ends already needs no eviction and uses no budget.
+    """
+    try:
+        found = drain_set(candidate, await cluster.node_pods(candidate.node), unknown_holders)
+        if found.reason:
+            return Assessment(found.pods, found.reason)
+        to_evict = [pod for pod in found.pods if not pod.is_terminating]
+        for namespace in sorted({pod.key.namespace for pod in to_evict}):
+            members = [pod for pod in to_evict if pod.key.namespace == namespace]
+            reason = budget_reason(members, await cluster.disruption_budgets(namespace))
+            if reason:
+                return Assessment(found.pods, reason)
+    except PodReadError as error:
+        return Assessment(reason=str(error))
+    for pod in to_evict:
+        response = await cluster.evict(pod, is_dry_run=True)
+        if response.state != EvictionState.ACCEPTED:
+            return Assessment(found.pods, f"pod {pod.key}: {response.message}")
+    return Assessment(found.pods)

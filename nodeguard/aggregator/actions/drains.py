@@ -1,0 +1,275 @@
+"""The drain runner: the leader assesses candidates, requests their drains, and evicts the pods.
+
+The store has the truth: a drain is recorded with its pods before anything is evicted, and `begun_at` before
+the first eviction. What is held here can be lost: a successor reads the pods again, and continues the drain
+or withdraws it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
+from functools import partial
+
+from nodeguard.aggregator.actions.drain_assessment import assess
+from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
+from nodeguard.aggregator.clock import current_instant
+from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_progress import drain_action, next_step, requested_drains, stored_drain
+from nodeguard.fleet.act.drain_report import DrainReport, DrainState
+from nodeguard.fleet.act.progress import ActionOutcome
+from nodeguard.fleet.state.wall_clock import WallClock
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.drain import DrainMode, DrainPolicy
+from nodeguard.model.eviction import DrainCluster, PodReadError
+from nodeguard.model.instant import Instant
+from nodeguard.model.pod import PodKey
+
+# Seconds between two turns without a change.
+_TICK = 1.0
+
+# Nodes that are read at the same time.
+_PARALLEL = 4
+
+_Key = tuple[str, str]
+
+
+class DrainRunner:
+    """Carries drains out while this aggregator leads.
+
+    policy: returns the policy of drains. candidates: returns the present candidates; those beyond a limit
+    have it as their blocker. actions: returns the stored actions. cluster: returns the cluster of the present
+    leader session; None while this aggregator does not lead, or has no cluster. on_changed: is called when
+    `requested` or `outcomes` have changed. evicted: number of pods that were evicted since the start.
+    """
+
+    def __init__(
+        self,
+        policy: Callable[[], DrainPolicy],
+        candidates: Callable[[Instant], Collection[DrainCandidate]],
+        actions: Callable[[], Collection[NodeAction]],
+        cluster: Callable[[], DrainCluster | None],
+        *,
+        on_changed: Callable[[], object] = lambda: None,
+        now: Callable[[], Instant] = current_instant,
+    ) -> None:
+        self._policy = policy
+        self._candidates = candidates
+        self._actions = actions
+        self._cluster = cluster
+        self._on_changed = on_changed
+        self._now = now
+        self._clock = WallClock()
+        self._session: DrainCluster | None = None
+        self._present: Collection[DrainCandidate] = ()
+        self._attempts: dict[_Key, DrainAttempt] = {}
+        self._wake = asyncio.Event()
+        self.evicted = 0
+
+    def wake(self) -> None:
+        """Take the next turn now: something has changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Take turns until the task is cancelled."""
+        while True:
+            self._wake.clear()
+            await self.turn()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TICK):
+                    await self._wake.wait()
+
+    async def turn(self) -> None:
+        """Do what is due, once."""
+        now, cluster = self._now(), self._cluster()
+        self._clock.follow(now)
+        if cluster is not self._session:
+            self._session, self._attempts = cluster, {}
+        self._present = () if cluster is None else self._candidates(now)
+        if cluster is None:
+            return
+        drains = self._drains()
+        candidates = {(candidate.uid, candidate.request): candidate for candidate in self._present}
+        running = {
+            (action.uid, action.request): action for action in drains if action.state == ActionState.RUNNING
+        }
+        keys = candidates.keys() | running.keys()
+        self._attempts = {key: self._attempts.get(key) or DrainAttempt() for key in keys}
+        work: list[Coroutine[object, object, None]] = []
+        for key, attempt in self._attempts.items():
+            candidate, action = candidates.get(key), running.get(key)
+            if not attempt.is_due(action, now.mono):
+                continue
+            if action is not None:
+                work.append(self._carry_on(action, candidate, attempt, cluster))
+            elif candidate is not None and not candidate.blocker and not stored_drain(candidate, drains):
+                work.append(self._assess(candidate, attempt, cluster))
+        limit = asyncio.Semaphore(_PARALLEL)
+
+        async def within_limit(coroutine: Coroutine[object, object, None]) -> None:
+            async with limit:
+                await coroutine
+
+        await asyncio.gather(*map(within_limit, work))
+        if work:
+            self._on_changed()
+
+    def requested(self) -> list[NodeAction]:
+        """Return the drains that are requested now, for the action loop. A drain that this leader has not
+        looked at yet stays as it is.
+        """
+        drains = self._drains()
+        if self._session is None:
+            return [action for action in drains if not action.state.is_withdrawn]
+        has_begun, refused = set(), set()
+        for action in drains:
+            attempt = self._attempts.get((action.uid, action.request))
+            may_have_evicted = attempt is None or not attempt.is_read or attempt.has_evicted
+            if action.begun_at and not action.state.is_finished and may_have_evicted:
+                has_begun.add(action.key)
+            if attempt is not None and attempt.is_refused and not attempt.has_evicted:
+                refused.add(action.key)
+        return requested_drains(
+            drains, self._present, self._assessed(drains), has_begun=has_begun, refused=refused
+        )
+
+    def outcomes(self) -> dict[str, ActionOutcome]:
+        """Return the outcomes of running drains, by key of the action."""
+        found = ((action.key, self._attempts.get((action.uid, action.request))) for action in self._drains())
+        return {
+            key: attempt.outcome
+            for key, attempt in found
+            if attempt is not None and attempt.outcome is not None
+        }
+
+    def reports(self) -> tuple[DrainReport, ...]:
+        """Return the present candidates and the running drains, for views and metrics. A finished drain is in
+        the store.
+        """
+        drains = [action for action in self._drains() if not action.state.is_withdrawn]
+        stored = {(action.uid, action.request): action for action in drains}
+        present = {(candidate.uid, candidate.request): candidate for candidate in self._present}
+        ended = [action for key, action in stored.items() if key not in present]
+        reports = [
+            DrainReport(
+                action.node, action.uid, "", (), action.created_at, DrainState.RUNNING, pods=action.pods
+            )
+            for action in ended
+            if not action.state.is_finished
+        ]
+        for key, candidate in present.items():
+            report = _report(candidate, stored.get(key), self._attempts.get(key) or DrainAttempt())
+            reports += [] if report is None else [report]
+        return tuple(reports)
+
+    def _drains(self) -> list[NodeAction]:
+        return [action for action in self._actions() if action.kind == ActionKind.DRAIN]
+
+    def _assessed(self, drains: Collection[NodeAction]) -> list[NodeAction]:
+        """Return the drains that nothing forbids and that are not stored yet."""
+        if self._policy().mode != DrainMode.ENFORCE:
+            return []
+        now, assessed = self._now(), []
+        for candidate in self._present:
+            attempt = self._attempts.get((candidate.uid, candidate.request))
+            if candidate.blocker or attempt is None or not attempt.is_fresh(now.mono):
+                continue
+            pods = attempt.assessment.pods if attempt.assessment is not None else ()
+            if pods and stored_drain(candidate, drains) is None:
+                assessed.append(drain_action(candidate, pods, now.wall))
+        return assessed
+
+    async def _assess(self, candidate: DrainCandidate, attempt: DrainAttempt, cluster: DrainCluster) -> None:
+        """Assess the set of a candidate without a drain."""
+        assessment = await assess(cluster, candidate, self._policy().unknown_holders)
+        attempt.is_refused = False
+        attempt.record_assessment(assessment, self._now().mono)
+
+    async def _carry_on(
+        self,
+        action: NodeAction,
+        candidate: DrainCandidate | None,
+        attempt: DrainAttempt,
+        cluster: DrainCluster,
+    ) -> None:
+        """Carry a running drain on."""
+        if not action.begun_at:
+            await self._confirm(action, candidate, attempt, cluster)
+            return
+        try:
+            pods = {pod.key.uid: pod for pod in await cluster.node_pods(action.node)}
+        except PodReadError as error:
+            self._read_failed(action, attempt, str(error))
+            return
+        own = [pods.get(key.uid) for key in action.pods]
+        if any(pod is None or pod.is_evicted for pod in own):
+            attempt.has_evicted = True
+        attempt.is_read = True
+        now = self._now()
+        is_confirmed = self._may_begin(candidate) and attempt.is_fresh(now.mono)
+        if not (attempt.has_evicted or is_confirmed):
+            # Nothing was evicted since the begin was recorded: another attempt assesses the set again.
+            attempt.refuse(now.mono)
+            return
+        age = partial(self._clock.age, now=now)
+        step = next_step(action, pods, attempt.problems, self._policy().finish_within, age)
+        if step.outcome is not None:
+            attempt.outcome = step.outcome
+            attempt.wait_until_next(now.mono)
+            return
+        self.evicted += await attempt.evict(step, cluster, now.mono)
+
+    def _read_failed(self, action: NodeAction, attempt: DrainAttempt, problem: str) -> None:
+        """Handle that the pods of a drain that has begun cannot be read: it ends when its time is over."""
+        now = self._now()
+        attempt.reason = problem
+        if self._clock.age(action.begun_at, now) >= self._policy().finish_within:
+            attempt.outcome = ActionOutcome(ActionState.UNKNOWN, 0, problem)
+        attempt.wait_until_next(now.mono)
+
+    def _may_begin(self, candidate: DrainCandidate | None) -> bool:
+        """Return whether the first pod of a candidate may be evicted now, as far as the fleet shows it."""
+        is_enforced = self._policy().mode == DrainMode.ENFORCE
+        return is_enforced and candidate is not None and not candidate.blocker
+
+    async def _confirm(
+        self,
+        action: NodeAction,
+        candidate: DrainCandidate | None,
+        attempt: DrainAttempt,
+        cluster: DrainCluster,
+    ) -> None:
+        """Assess the set of a stored drain again, right before its first eviction."""
+        if candidate is None or not self._may_begin(candidate):
+            attempt.refuse(self._now().mono)
+            return
+        assessment = await assess(cluster, candidate, self._policy().unknown_holders)
+        attempt.confirm(action, assessment, self._now().mono)
+
+
+def _report(
+    candidate: DrainCandidate, action: NodeAction | None, attempt: DrainAttempt
+) -> DrainReport | None:
+    """Return the report of a candidate; None for one that is drained, or that has no pod to evict."""
+    state, reason, pods = DrainState.WAITS, candidate.blocker, tuple[PodKey, ...]()
+    if action is not None:
+        if action.state.is_finished:
+            return None
+        state, reason, pods = DrainState.RUNNING, attempt.reason, action.pods
+    elif not candidate.blocker:
+        assessment = attempt.assessment
+        if assessment is None or not (assessment.reason or assessment.pods):
+            return None
+        reason, pods = assessment.reason, tuple(pod.key for pod in assessment.pods)
+        state = DrainState.WAITS if reason else DrainState.WOULD_DRAIN
+    return DrainReport(
+        candidate.node,
+        candidate.uid,
+        candidate.resource,
+        candidate.checks,
+        candidate.since,
+        state,
+        reason,
+        pods,
+    )

@@ -1,0 +1,63 @@
+"""Metrics of drains: those that run, wait or would run, those that failed, and the pods that were evicted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from nodeguard.aggregator.actions.drains import DrainRunner
+from nodeguard.aggregator.metric_families import PREFIX, counter, gauges
+from nodeguard.fleet.act.drain_report import DrainState
+from nodeguard.fleet.planner import Planner
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.mark import Mark
+
+# Nodes with a failed drain that have a series each.
+_MAX_FAILED = 100
+
+
+class DrainCollector(Collector):
+    """Reads the drains of an aggregator at each scrape. actions: returns the stored actions."""
+
+    def __init__(
+        self, runner: DrainRunner, planner: Planner, actions: Callable[[], Collection[NodeAction]]
+    ) -> None:
+        self._runner = runner
+        self._planner = planner
+        self._actions = actions
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of all drains."""
+        states = Counter(report.state for report in self._runner.reports())
+        yield gauges(
+            "drains",
+            "Drains by state: would-drain in a dry run, waits for what forbids it, or running. An aggregator "
+            "that does not lead counts only running ones.",
+            "state",
+            {state.value: states[state] for state in DrainState},
+        )
+        yield counter("drained_pods", "Pods that this aggregator has evicted.", self._runner.evicted)
+        family = GaugeMetricFamily(
+            PREFIX + "drain_failed",
+            "1 for each node with a failed drain that is still quarantined for the same fault; the first "
+            f"{_MAX_FAILED}.",
+            labels=["node"],
+        )
+        for node in sorted({action.node for action in self._actions() if self._is_failed(action)})[
+            :_MAX_FAILED
+        ]:
+            family.add_metric([node], 1)
+        yield family
+
+    def _is_failed(self, action: NodeAction) -> bool:
+        """Return whether pods of a drain stayed, and the quarantine that it was for is still active."""
+        if action.kind != ActionKind.DRAIN or action.state != ActionState.FAILED:
+            return False
+        state = self._planner.state
+        if action.uid not in state.nodes:
+            return False
+        causes = (cause for _, cause in state.marks_in_effect(action.uid).causes() if not cause.injected)
+        return any(cause.mark == Mark.QUARANTINE and cause.since <= action.created_at for cause in causes)

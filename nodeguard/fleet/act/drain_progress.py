@@ -1,0 +1,121 @@
+"""The progress of drains: which are requested, and the next step of one that has begun. Pure.
+
+A drain begins with the record of `begun_at`, before its first eviction. From then on it goes on until all of
+its pods are gone or its time is over: a pause, a lost lease or a finding that ends cancels nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from nodeguard.config.amounts import format_duration
+from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.progress import ActionOutcome
+from nodeguard.fleet.state.wall_clock import RecordedAge
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.pod import NodePod
+
+# Pods that a message names.
+_NAMED = 3
+
+
+class DrainStep(Struct, frozen=True):
+    """What a drain that has begun does next. outcome: its end; None while it goes on."""
+
+    evict: tuple[NodePod, ...] = ()
+    outcome: ActionOutcome | None = None
+    reason: str = ""
+    """What it waits for; empty if it waits for nothing but the ends of its pods."""
+
+
+def drain_action(candidate: DrainCandidate, pods: Iterable[NodePod], now: float) -> NodeAction:
+    """Return the action that evicts some pods for a candidate. now: seconds since the epoch."""
+    return NodeAction(
+        ActionKind.DRAIN,
+        candidate.node,
+        candidate.uid,
+        candidate.request,
+        int(now),
+        pods=tuple(sorted(pod.key for pod in pods)),
+    )
+
+
+def stored_drain(candidate: DrainCandidate, actions: Iterable[NodeAction]) -> NodeAction | None:
+    """Return the latest drain of a candidate; None for none. A withdrawn one does not count."""
+    attempts = [
+        action
+        for action in actions
+        if (action.kind, action.uid, action.request) == (ActionKind.DRAIN, candidate.uid, candidate.request)
+        and not action.state.is_withdrawn
+    ]
+    return max(attempts, key=lambda action: action.attempt, default=None)
+
+
+def requested_drains(
+    actions: Iterable[NodeAction],
+    candidates: Collection[DrainCandidate],
+    assessed: Iterable[NodeAction],
+    *,
+    has_begun: Collection[str],
+    refused: Collection[str],
+) -> list[NodeAction]:
+    """Return the requests of drains that stay or begin; see `progress`.
+
+    candidates: the present ones. assessed: new drains that nothing forbids. has_begun: keys of drains with a
+    pod that was evicted, or may have been: these go on. refused: keys of drains that may not begin any
+    more. A finished drain stays requested as long as its candidate is there, so that it is not repeated.
+    """
+    present = {(candidate.uid, candidate.request): candidate for candidate in candidates}
+    requested = list(assessed)
+    for action in actions:
+        if action.kind != ActionKind.DRAIN or action.state.is_withdrawn:
+            continue
+        candidate = present.get((action.uid, action.request))
+        is_wanted = candidate is not None and not candidate.blocker and action.key not in refused
+        is_answer = action.state.is_finished and candidate is not None
+        if is_wanted or is_answer or action.key in has_begun:
+            requested.append(action)
+    return requested
+
+
+def next_step(
+    action: NodeAction,
+    pods: Mapping[str, NodePod],
+    problems: Mapping[str, str],
+    finish_within: float,
+    age: RecordedAge,
+) -> DrainStep:
+    """Return the next step of a drain that has begun. pods: those of the Node that are not finished, by uid.
+    problems: why the latest eviction of a pod failed, by uid. finish_within: seconds from the first eviction.
+    """
+    remaining = [pods[key.uid] for key in action.pods if key.uid in pods]
+    done = len(action.pods) - len(remaining)
+    if not remaining:
+        message = f"{_count(done)} evicted from {action.node}"
+        return DrainStep(outcome=ActionOutcome(ActionState.SUCCEEDED, done, message))
+    reason = _reason(remaining, problems)
+    if age(action.begun_at) >= finish_within:
+        limit = format_duration(finish_within)
+        left = f"{done} of {_count(len(action.pods))} left within {limit}"
+        message = f"{left}; {reason}: decide whether to delete the rest by hand"
+        return DrainStep(outcome=ActionOutcome(ActionState.FAILED, done, message))
+    return DrainStep(tuple(pod for pod in remaining if not pod.is_terminating), reason=reason)
+
+
+def _reason(pods: Sequence[NodePod], problems: Mapping[str, str]) -> str:
+    """Return what the remaining pods wait for."""
+    refused = [pod for pod in pods if not pod.is_terminating and problems.get(pod.key.uid)]
+    if refused:
+        return f"{_names(refused)}: {problems[refused[0].key.uid]}"
+    return f"{_names(pods)} {'is' if len(pods) == 1 else 'are'} still ending"
+
+
+def _names(pods: Sequence[NodePod]) -> str:
+    names = ", ".join(str(pod.key) for pod in pods[:_NAMED])
+    return names + (f" and {len(pods) - _NAMED} more" if len(pods) > _NAMED else "")
+
+
+def _count(pods: int) -> str:
+    return f"{pods} {'pod' if pods == 1 else 'pods'}"

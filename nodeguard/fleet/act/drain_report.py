@@ -1,0 +1,39 @@
+"""Reports of drains: what each candidate and each running drain waits for, for views and metrics. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from nodeguard.model.pod import PodKey
+
+
+class DrainState(StrEnum):
+    """The state of a drain that is not finished. `would-drain`: the policy only observes. `waits`: its reason
+    forbids it for now. `running`: it is recorded, and its pods leave.
+    """
+
+    WOULD_DRAIN = "would-drain"
+    WAITS = "waits"
+    RUNNING = "running"
+
+
+class DrainReport(Struct, frozen=True):
+    """A candidate or a running drain of one node."""
+
+    node: str
+    uid: str
+    """Of the Node."""
+    resource: str
+    """The faulty target, a GPU or `node`; empty for a running drain with a fault that has ended."""
+    checks: tuple[str, ...]
+    """The checks of its findings, worst first."""
+    since: float
+    """When its quarantine began; of a drain with a fault that has ended, when it was recorded. In seconds
+    since the epoch."""
+    state: DrainState
+    reason: str = ""
+    """Why it waits, or what a running drain waits for; empty for nothing."""
+    pods: tuple[PodKey, ...] = ()
+    """The pods that leave, as far as they are known."""

@@ -1,0 +1,124 @@
+"""The set of a drain: the pods that leave together, and why they may not. Pure.
+
+The set leaves whole or not at all. Pods that nothing would create again, and pods that could start on the
+node again, make a drain useless or harmful: then no pod is evicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from msgspec import Struct
+
+from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.model.drain import UnknownHolders
+from nodeguard.model.pod import DisruptionBudget, NodePod
+
+# Controllers of pods that belong to the node: their pods stay.
+_NODE_CONTROLLERS = frozenset({"DaemonSet", "Node"})
+
+# Pods that a reason names.
+_NAMED = 3
+
+# NVIDIA's device plugin adds a number to the id of a GPU that several pods share.
+_SHARED = "::"
+
+
+class DrainSet(Struct, frozen=True):
+    """The pods to evict. reason: why none is evicted; empty if nothing forbids it."""
+
+    pods: tuple[NodePod, ...] = ()
+    reason: str = ""
+
+
+def drain_set(
+    candidate: DrainCandidate, pods: Iterable[NodePod], unknown_holders: UnknownHolders
+) -> DrainSet:
+    """Return the pods of a node that leave with a candidate. pods: all pods of the node that are not
+    finished. unknown_holders: of the policy. An empty set without a reason has nothing to evict: no pod holds
+    the GPU, or all that do end already.
+    """
+    evictable = sorted((pod for pod in pods if _uses_gpus(pod)), key=lambda pod: pod.key)
+    holders: Collection[NodePod] = evictable
+    if not candidate.is_whole_node:
+        holders = [pod for pod in evictable if _holds(pod, candidate.gpu_ids)]
+        unknown = [pod for pod in evictable if not _names_gpus(pod)]
+        if not candidate.gpu_ids:
+            reason = "the id of the GPU is not known, so the pods that hold it are not known"
+        elif unknown and not any(_holds_unshared(pod, candidate.gpu_ids) for pod in holders):
+            reason = f"it is not known which GPUs {_names(unknown)} {_verb(unknown, 'holds', 'hold')}"
+        else:
+            reason = ""
+        if reason and unknown_holders == UnknownHolders.NODE:
+            holders = evictable
+        elif reason and evictable:
+            return DrainSet(reason=f"{reason}: see drain.unknownHolders of the policy")
+    staying = [pod for pod in holders if not pod.is_terminating]
+    return DrainSet(tuple(holders), _useless(staying)) if staying else DrainSet()
+
+
+def budget_reason(pods: Sequence[NodePod], budgets: Iterable[DisruptionBudget]) -> str:
+    """Return why disruption budgets forbid to evict all of some pods; empty if they allow it. budgets: of the
+    namespaces of these pods.
+    """
+    budgets = tuple(budgets)
+    for pod in pods:
+        selecting = [budget for budget in budgets if budget.selects(pod)]
+        if len(selecting) > 1:
+            names = " and ".join(map(str, selecting[:2]))
+            return (
+                f"PodDisruptionBudgets {names} both select pod {pod.key}, and the eviction API refuses such "
+                "pods: remove one of them"
+            )
+    for budget in budgets:
+        count = sum(budget.selects(pod) for pod in pods)
+        if not count:
+            continue
+        if not budget.is_current:
+            return f"the status of PodDisruptionBudget {budget} is not of its present spec yet"
+        if budget.allowed < count:
+            return f"PodDisruptionBudget {budget} allows {budget.allowed} of {count} evictions now"
+    return ""
+
+
+def _uses_gpus(pod: NodePod) -> bool:
+    """Return whether a pod is work that a drain may move: never one that belongs to the node."""
+    belongs_to_node = pod.is_static or pod.controller in _NODE_CONTROLLERS
+    return (pod.has_gpus or pod.has_claims) and not belongs_to_node
+
+
+def _holds(pod: NodePod, gpu_ids: Collection[str]) -> bool:
+    return any(name.partition(_SHARED)[0] in gpu_ids for name in pod.gpu_ids or ())
+
+
+def _holds_unshared(pod: NodePod, gpu_ids: Collection[str]) -> bool:
+    return any(name in gpu_ids for name in pod.gpu_ids or ())
+
+
+def _names_gpus(pod: NodePod) -> bool:
+    """Return whether each device that a pod holds is named as a GPU: MIG devices and indexes are not."""
+    ids = pod.gpu_ids
+    return bool(ids) and not pod.has_claims and all(name.startswith("GPU-") for name in ids or ())
+
+
+def _useless(pods: Collection[NodePod]) -> str:
+    """Return why the eviction of some pods would not help; empty if it would."""
+    without_controller = [pod for pod in pods if not pod.controller]
+    if without_controller:
+        verb = _verb(without_controller, "has", "have")
+        return f"{_names(without_controller)} {verb} no controller that would create a new pod"
+    tolerating = [pod for pod in pods if pod.tolerates_quarantine]
+    if tolerating:
+        verb = _verb(tolerating, "tolerates", "tolerate")
+        return f"{_names(tolerating)} {verb} the quarantine, so a new pod could start on the node again"
+    return ""
+
+
+def _names(pods: Sequence[NodePod]) -> str:
+    names = ", ".join(str(pod.key) for pod in pods[:_NAMED])
+    more = f" and {len(pods) - _NAMED} more" if len(pods) > _NAMED else ""
+    return f"{'pod' if len(pods) == 1 else 'pods'} {names}{more}"
+
+
+def _verb(pods: Sequence[NodePod], singular: str, plural: str) -> str:
+    return singular if len(pods) == 1 else plural

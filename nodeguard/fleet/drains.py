@@ -1,0 +1,49 @@
+"""The drain candidates of the whole fleet, and their limits. It only reads the planner."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import partial
+
+from nodeguard.fleet.act.drain_candidates import DrainCandidate, drain_candidates
+from nodeguard.fleet.act.drain_limits import drain_usage, within_limits
+from nodeguard.fleet.planner import Planner
+from nodeguard.model.action import ActionKind, NodeAction
+from nodeguard.model.drain import DrainMode
+from nodeguard.model.instant import Instant
+
+
+def fleet_drain_candidates(planner: Planner, now: Instant) -> list[DrainCandidate]:
+    """Return the candidates of all nodes as of the latest plan. Only the nodes with mark requests are looked
+    at, and none while drains are disabled.
+    """
+    policy, state = planner.policy, planner.state
+    if policy.drain.mode == DrainMode.DISABLED:
+        return []
+    restraint = partial(planner.restraint, now=now)
+    degraded = planner.domain_marks.decisions.keys()
+    candidates = list[DrainCandidate]()
+    for uid, decisions in planner.tracker.decisions.items():
+        node, placement, report = state.nodes.get(uid), state.placements.get(uid), state.reports.get(uid)
+        # The receiver of a webhook that owns a node decides about its work.
+        if node is None or node.owner or placement is None or report is None:
+            continue
+        marks = state.marks_in_effect(uid)
+        candidates += drain_candidates(policy, decisions, placement, marks, report, restraint, degraded)
+    return candidates
+
+
+def limited_drains(
+    planner: Planner, actions: Iterable[NodeAction], candidates: Collection[DrainCandidate], now: Instant
+) -> list[DrainCandidate]:
+    """Return the candidates, those beyond a limit with it as their blocker; see within_limits. actions: all
+    that are stored. Limits are for new drains: a candidate with a stored drain stays as it is.
+    """
+    state = planner.state
+    drains = [action for action in actions if action.kind == ActionKind.DRAIN]
+    stored = {(drain.uid, drain.request) for drain in drains if not drain.state.is_withdrawn}
+    old = [candidate for candidate in candidates if (candidate.uid, candidate.request) in stored]
+    new = [candidate for candidate in candidates if (candidate.uid, candidate.request) not in stored]
+    usage = drain_usage(drains, partial(state.clock.age, now=now))
+    limits = planner.policy.drain.limits
+    return old + within_limits(new, usage, limits, state.placements, state.budgets.size)

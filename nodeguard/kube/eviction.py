@@ -1,0 +1,126 @@
+"""The pods of a drain in Kubernetes: reads them, asks for their eviction, and evicts them, under one epoch of
+the lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nodeguard.kube.client import Query
+from nodeguard.kube.disruption_budgets import decode_budgets
+from nodeguard.kube.errors import DISRUPTION_BUDGET, ApiError, decoded, may_have_succeeded
+from nodeguard.kube.fenced_client import JSON, FencedClient, FencedError, NotPermittedError
+from nodeguard.kube.gpu_pods import decode_gpu_pods
+from nodeguard.kube.node_pods import PATH
+from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
+from nodeguard.model.pod import DisruptionBudget, NodePod
+
+# Pods of one Node: a kubelet runs 110 by default. And the bytes of these, and of the budgets of a namespace.
+_MAX_PODS = 500
+_MAX_BYTES = 16 * 1024 * 1024
+
+# Status of a list that the cache of the API server cannot serve yet.
+_TOO_NEW = 504
+
+# Part of the message of the API server if two budgets select the pod (Kubernetes 1.37, status 500).
+_TWO_BUDGETS = "more than one PodDisruptionBudget"
+
+_RIGHTS = "with the value policy.drain.mode: observe or enforce"
+
+_NOT_LEADING = "this aggregator may not write now: it does not hold the lease"
+
+
+class KubernetesDrainCluster:
+    """See DrainCluster. node_version: returns the resourceVersion of a Node as it was observed, by its name;
+    empty if unknown.
+    """
+
+    def __init__(self, client: FencedClient, node_version: Callable[[str], str]) -> None:
+        self._client = client
+        self._node_version = node_version
+
+    async def node_pods(self, node: str) -> tuple[NodePod, ...]:
+        """Return the pods of a Node that are not finished. Raises PodReadError."""
+        # Without a resource version the server would read all pods of the cluster from etcd; its cache has an
+        # index of the pods by Node. All objects of a cluster share the revisions of etcd.
+        version = self._node_version(node)
+        query: dict[str, str | int] = {
+            "fieldSelector": f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed",
+            "resourceVersion": version or "0",
+            "resourceVersionMatch": "NotOlderThan",
+            "limit": _MAX_PODS,
+        }
+        try:
+            body = await self._read(PATH, query)
+        except _OutdatedError:
+            body = await self._read(PATH, {**query, "resourceVersion": "0"})
+        try:
+            pods, has_more = decoded(decode_gpu_pods, body, f"the pods of Node {node}")
+        except ApiError as error:
+            raise PodReadError(error.message) from None
+        # The cache of the API server ignores the limit.
+        if has_more or len(pods) > _MAX_PODS:
+            raise PodReadError(f"Node {node} has more than {_MAX_PODS} pods: drain it by hand")
+        return pods
+
+    async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
+        """Return the disruption budgets of a namespace as they are stored now. Raises PodReadError."""
+        body = await self._read(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets", {})
+        try:
+            return decoded(decode_budgets, body, f"the PodDisruptionBudgets of namespace {namespace}")
+        except ApiError as error:
+            raise PodReadError(error.message) from None
+
+    async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        """Evict a pod, if it is still the one that was read. is_dry_run: only ask whether it is allowed."""
+        key = pod.key
+        options: dict[str, object] = {"preconditions": {"uid": key.uid, "resourceVersion": pod.version}}
+        if is_dry_run:
+            options["dryRun"] = ["All"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": key.name, "namespace": key.namespace},
+            "deleteOptions": options,
+        }
+        path = f"/api/v1/namespaces/{key.namespace}/pods/{key.name}/eviction"
+        try:
+            await self._client.write("POST", path, body, JSON)
+        except ApiError as error:
+            return Eviction(eviction_state(error), _message(error))
+        except (NotPermittedError, FencedError):
+            return Eviction(EvictionState.FAILED, _NOT_LEADING)
+        return Eviction(EvictionState.ACCEPTED)
+
+    async def _read(self, path: str, query: Query) -> bytes:
+        try:
+            return await self._client.read(path, query, max_bytes=_MAX_BYTES)
+        except ApiError as error:
+            kind = _OutdatedError if error.status == _TOO_NEW else PodReadError
+            raise kind(_message(error)) from None
+        except NotPermittedError:
+            raise PodReadError(_NOT_LEADING) from None
+
+
+class _OutdatedError(PodReadError):
+    """The cache of the API server has not reached the resource version in time: before Kubernetes 1.31 it
+    follows only the changes of pods.
+    """
+
+
+def _message(error: ApiError) -> str:
+    """Return the message of an error; for a missing right, with the value of the chart that grants it."""
+    return f"{error.message} {_RIGHTS}" if error.lacks_right else error.message
+
+
+def eviction_state(error: ApiError) -> EvictionState:
+    """Return the state of an eviction that the API server did not accept."""
+    if error.status == 404:
+        return EvictionState.GONE
+    if error.status == 409:
+        return EvictionState.CHANGED
+    if error.reason == DISRUPTION_BUDGET:
+        return EvictionState.REFUSED
+    if _TWO_BUDGETS in error.message or error.status == 403:
+        return EvictionState.FORBIDDEN
+    return EvictionState.UNKNOWN if may_have_succeeded(error) else EvictionState.FAILED

@@ -1,0 +1,141 @@
+"""The pods of one Node, as far as a drain needs them: read on demand, for few Nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct, field
+
+from nodeguard.kube.objects import TypedList, TypedObject
+from nodeguard.model.json_decoder import JsonDecoder
+from nodeguard.model.mark import NO_SCHEDULE, Mark
+from nodeguard.model.pod import NodePod, PodKey
+
+# Resources of NVIDIA's device plugin: GPUs, shared GPUs and MIG devices.
+_GPU_DOMAIN = "nvidia.com/"
+
+# The kubelet sets it on the object of a pod that it runs from a file.
+_MIRROR = "kubernetes.io/config.mirror"
+
+_FINISHED = frozenset({"Succeeded", "Failed"})
+
+
+class _Resources(Struct):
+    limits: dict[str, str | int] = {}
+    claims: list[msgspec.Raw] = []
+
+
+class _Container(Struct):
+    name: str
+    resources: _Resources = field(default_factory=_Resources)
+
+
+class _Toleration(Struct):
+    key: str = ""
+    operator: str = "Equal"
+    effect: str = ""
+
+
+class _Spec(Struct):
+    containers: list[_Container] = []
+    init_containers: list[_Container] = field(name="initContainers", default_factory=list)
+    claims: list[msgspec.Raw] = field(name="resourceClaims", default_factory=list)
+    tolerations: list[_Toleration] = []
+
+
+class _Device(Struct):
+    id: str = field(name="resourceID", default="")
+
+
+class _Allocated(Struct):
+    name: str
+    resources: list[_Device] = []
+
+
+class _ContainerStatus(Struct):
+    name: str
+    allocated: list[_Allocated] = field(name="allocatedResourcesStatus", default_factory=list)
+
+
+class _Condition(Struct):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
+class _Status(Struct):
+    phase: str = ""
+    containers: list[_ContainerStatus] = field(name="containerStatuses", default_factory=list)
+    init_containers: list[_ContainerStatus] = field(name="initContainerStatuses", default_factory=list)
+    conditions: list[_Condition] = []
+
+
+class _Pod(TypedObject):
+    spec: _Spec = field(default_factory=_Spec)
+    status: _Status = field(default_factory=_Status)
+
+
+_DECODER = JsonDecoder(TypedList[_Pod])
+
+
+def decode_gpu_pods(body: bytes) -> tuple[tuple[NodePod, ...], bool]:
+    """Return the pods of a list that are not finished, and whether the list has more pods than this page.
+
+    Raises msgspec.MsgspecError.
+    """
+    page = _DECODER.decode(body)
+    pods = (_node_pod(pod) for pod in page.items or ())
+    return tuple(pod for pod in pods if pod is not None), bool(page.metadata.continue_token)
+
+
+def _node_pod(pod: _Pod) -> NodePod | None:
+    if pod.status.phase in _FINISHED:
+        return None
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    containers = (*spec.containers, *spec.init_containers)
+    with_gpus = {container.name for container in containers if _has_gpus(container)}
+    return NodePod(
+        PodKey(meta.namespace, meta.name, meta.uid),
+        meta.version,
+        has_gpus=bool(with_gpus),
+        has_claims=bool(spec.claims) or any(container.resources.claims for container in containers),
+        gpu_ids=_gpu_ids(with_gpus, (*status.containers, *status.init_containers)),
+        labels=meta.labels,
+        controller=next((owner.kind for owner in meta.owners if owner.controller), ""),
+        is_static=_MIRROR in meta.annotations,
+        tolerates_quarantine=any(map(_tolerates, spec.tolerations)),
+        is_terminating=bool(meta.deleted_at),
+        is_evicted=any(map(_is_eviction, status.conditions)),
+    )
+
+
+def _has_gpus(container: _Container) -> bool:
+    return any(
+        name.startswith(_GPU_DOMAIN) and str(amount) != "0"
+        for name, amount in container.resources.limits.items()
+    )
+
+
+def _gpu_ids(with_gpus: set[str], statuses: Iterable[_ContainerStatus]) -> tuple[str, ...] | None:
+    """Return the ids of the devices that the containers with GPUs hold; None if any of them reports none."""
+    ids: dict[str, list[str]] = {}
+    for status in statuses:
+        for allocated in status.allocated:
+            # The kubelet prefixes the resource of a claim with `claim:`.
+            if allocated.name.startswith(_GPU_DOMAIN):
+                ids.setdefault(status.name, []).extend(device.id for device in allocated.resources)
+    if any(not ids.get(name) for name in with_gpus):
+        return None
+    return tuple(sorted({name for names in ids.values() for name in names}))
+
+
+def _tolerates(toleration: _Toleration) -> bool:
+    """Return whether a toleration may match the taint of a quarantine, which may have any fault class."""
+    is_of_taint = toleration.key in {"", Mark.QUARANTINE.key} and toleration.effect in {"", NO_SCHEDULE}
+    return is_of_taint and (toleration.key != "" or toleration.operator == "Exists")
+
+
+def _is_eviction(condition: _Condition) -> bool:
+    is_target = condition.type == "DisruptionTarget" and condition.status == "True"
+    return is_target and condition.reason == "EvictionByEvictionAPI"

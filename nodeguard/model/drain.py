@@ -1,0 +1,76 @@
+"""The drain: which work leaves a quarantined node, as the policy allows it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from nodeguard.model.amounts import CheckPattern, CheckPatterns, Count, Duration, Share
+
+
+class DrainMode(StrEnum):
+    """`disabled`: nodeguard evicts nothing and reads no pods for it; `observe`: it reports what it would
+    evict; `enforce`: it evicts.
+    """
+
+    DISABLED = "disabled"
+    OBSERVE = "observe"
+    ENFORCE = "enforce"
+
+
+class DrainWhen(StrEnum):
+    """When the pods that use faulty hardware are evicted. `immediately`: as soon as the mark is observed, for
+    faults with work that is dead or hangs; `when-idle`: never, the pods end by themselves.
+    """
+
+    IMMEDIATELY = "immediately"
+    WHEN_IDLE = "when-idle"
+
+
+class UnknownHolders(StrEnum):
+    """Which pods are evicted if it is not known which pods hold the faulty GPU. `none`: none; `node`: all
+    pods of the node that use GPUs.
+    """
+
+    NONE = "none"
+    NODE = "node"
+
+
+class DrainRule(Struct, frozen=True, forbid_unknown_fields=True):
+    """When the work of some checks' nodes is evicted. The last rule that matches applies."""
+
+    when: DrainWhen
+    """`immediately` evicts as soon as the quarantine is observed; `when-idle` evicts nothing."""
+    check: CheckPattern | UnsetType = UNSET
+    """The check that the rule is for, as a name or a pattern. Write `check` or `checks`, not both."""
+    checks: CheckPatterns | UnsetType = UNSET
+    """The same for several checks: names or patterns."""
+
+
+class DrainLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many nodes are drained. The tightest limit applies; budgets of marks do not count drains."""
+
+    nodes: Share = 0.01
+    """Part of all nodes that may be drained at a time, rounded down, at least one node."""
+    hourly: Count = field(name="newPerHour", default=5)
+    """Drains that may begin within an hour."""
+    domain: Count = field(name="perDomain", default=1)
+    """Nodes of one failure domain that may be drained at a time. Domains with more than a quarter of all
+    nodes do not count."""
+
+
+class DrainPolicy(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the pods that use faulty hardware are evicted from quarantined nodes, which, and how many."""
+
+    mode: DrainMode = DrainMode.DISABLED
+    """`observe` reports what `enforce` would evict. `disabled` reads no pods."""
+    rules: Annotated[tuple[DrainRule, ...], Meta(max_length=100)] = ()
+    """When the work of a check's nodes is evicted. A check without a rule is `when-idle`."""
+    unknown_holders: UnknownHolders = field(name="unknownHolders", default=UnknownHolders.NONE)
+    """Which pods are evicted if it is not known which pods hold the faulty GPU."""
+    finish_within: Duration = field(name="finishWithin", default=1800.0)
+    """Time from the first eviction until a drain ends as failed, and a person decides."""
+    limits: DrainLimits = DrainLimits()
+    """How many nodes are drained at a time and in an hour."""

@@ -1,0 +1,55 @@
+"""Evictions: the interface between a drain and the pods of a cluster."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+from nodeguard.model.pod import DisruptionBudget, NodePod
+
+
+class EvictionState(StrEnum):
+    """The response to an eviction.
+
+    `accepted`: the pod ends; of a dry run, it would. `gone`: there is no such pod. `changed`: it is another
+    pod of that name, or changed since it was read. `refused`: a disruption budget forbids it now. `failed`:
+    the request failed, and a later one may succeed. `unknown`: the response was lost or is an error of the
+    server, so the pod may have been evicted. `forbidden`: no later request will succeed, such as without the
+    right, or with two budgets.
+    """
+
+    ACCEPTED = "accepted"
+    GONE = "gone"
+    CHANGED = "changed"
+    REFUSED = "refused"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    FORBIDDEN = "forbidden"
+
+
+class Eviction(Struct, frozen=True):
+    """The response to an eviction, with its reason for people."""
+
+    state: EvictionState
+    message: str = ""
+
+
+class PodReadError(Exception):
+    """Pods or disruption budgets cannot be read. The message has the reason and the remedy."""
+
+
+class DrainCluster(Protocol):
+    """What a drain reads and does in a cluster. Each request needs the lease of the leader."""
+
+    async def node_pods(self, node: str) -> tuple[NodePod, ...]:
+        """Return the pods of a Node, by its name, that are not finished: at least as new as the observed
+        Node, so that no pod is missing that was there before its mark. Raises PodReadError.
+        """
+
+    async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
+        """Return the disruption budgets of a namespace as they are stored now. Raises PodReadError."""
+
+    async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        """Evict a pod, if it is still the one that was read. is_dry_run: only ask whether it is allowed."""

@@ -1,0 +1,72 @@
+"""Pods and disruption budgets, as far as a drain reads them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nodeguard.model.label_selector import LabelSelector
+
+
+class PodKey(Struct, frozen=True, order=True):
+    """One pod: a later pod of the same name has another uid."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class NodePod(Struct, frozen=True):
+    """A pod of a node that is not finished.
+
+    For example, a pod of a Job that holds one GPU:
+
+        NodePod(PodKey("team-a", "train-0", "uid-7"), "812", has_gpus=True, gpu_ids=("GPU-614b",),
+                controller="Job")
+    """
+
+    key: PodKey
+    version: str
+    """Its resourceVersion: an eviction names it, so that a pod that changed is judged again."""
+    has_gpus: bool = False
+    """Whether a container asks for a resource of NVIDIA's device plugin."""
+    has_claims: bool = False
+    """Whether it has claims of a DRA driver: its GPUs are not known."""
+    gpu_ids: tuple[str, ...] | None = None
+    """Ids of the devices that its containers hold, as the device plugin names them; None if the kubelet does
+    not report those of each container."""
+    labels: dict[str, str] = {}
+    controller: str = ""
+    """Kind of the object that controls it, and that creates another pod in its place; empty for none."""
+    is_static: bool = False
+    """Whether the kubelet runs it from a file: its object in the API is a mirror."""
+    tolerates_quarantine: bool = False
+    """Whether the mark of the node does not keep it away: another pod in its place could start here again."""
+    is_terminating: bool = False
+    """Whether it is being deleted."""
+    is_evicted: bool = False
+    """Whether the eviction API ends it: condition `DisruptionTarget`, reason `EvictionByEvictionAPI`."""
+
+
+class DisruptionBudget(Struct, frozen=True):
+    """A PodDisruptionBudget."""
+
+    namespace: str
+    name: str
+    selector: LabelSelector | None
+    """None matches no pod; an empty selector matches each pod of the namespace."""
+    allowed: int = 0
+    """Disruptions that it allows now."""
+    is_current: bool = True
+    """Whether `allowed` is of its present spec."""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def selects(self, pod: NodePod) -> bool:
+        """Return whether it protects a pod."""
+        if pod.key.namespace != self.namespace or self.selector is None:
+            return False
+        return self.selector.matches(pod.labels)

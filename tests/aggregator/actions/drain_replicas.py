@@ -1,0 +1,228 @@
+"""A cluster with pods, disruption budgets and stored actions, and replicas of the aggregator that drain it: what
+random histories of drains are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from nodeguard.aggregator.actions.drains import DrainRunner
+from nodeguard.aggregator.actions.loop import ActionBackend, ActionLoop
+from nodeguard.aggregator.outbox import InstructionOutbox
+from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.planner import Planner
+from nodeguard.kube.action_object import decode_action
+from nodeguard.kube.action_store import KubernetesActionStore
+from nodeguard.kube.client import ApiClient
+from nodeguard.model.action import NodeAction
+from nodeguard.model.action_store import ActionStoreError
+from nodeguard.model.drain import DrainMode, DrainPolicy
+from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
+from nodeguard.model.instant import Instant
+from nodeguard.model.label_selector import LabelSelector, Requirement
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodKey
+from tests.aggregator.actions.replicas import KilledError, UnreliableApi
+from tests.kube.model_api import NAMESPACE, ModelApi
+
+NODE, OTHER = "uid-0", "uid-1"
+GANG = {"app": "gang"}
+GRACE = 20.0
+LIMIT = 120.0
+
+
+class PodCluster:
+    """Pods, one disruption budget, and the stored actions. evicted: uids of the pods that the eviction API ended,
+    each with the time. minimum: of the budget; allowed: of its status, which a controller updates.
+    """
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+        self.api = ModelApi()
+        self.pods: dict[str, tuple[str, NodePod]] = {}
+        self.ends: dict[str, float] = {}
+        self.evicted: dict[str, float] = {}
+        self.minimum = 0
+        self.allowed = 0
+        self.mode = DrainMode.ENFORCE
+        self.candidates: dict[str, DrainCandidate] = {}
+        self._version = 0
+        for number in range(4):
+            self.create(NODE, f"gang-{number}", "GPU-0", GANG)
+        self.create(NODE, "neighbour", "GPU-1", {})
+        self.create(OTHER, "single", "GPU-0", {})
+        self.sync()
+
+    def create(self, node: str, name: str, gpu: str, labels: dict[str, str]) -> None:
+        """Create a pod that runs, with a new uid."""
+        self._version += 1
+        key = PodKey("team-a", name, f"{name}-{self._version}")
+        pod = NodePod(
+            key, f"{self._version}", has_gpus=True, gpu_ids=(gpu,), labels=labels, controller="ReplicaSet"
+        )
+        self.pods[key.uid] = (node, pod)
+
+    def change(self, uid: str, **fields: Any) -> None:
+        """Change a pod, which gets a new resourceVersion."""
+        self._version += 1
+        node, pod = self.pods[uid]
+        self.pods[uid] = (node, replace(pod, version=f"{self._version}", **fields))
+
+    def sync(self) -> None:
+        """Let the controller of budgets and the kubelets work."""
+        for uid in [uid for uid, end in self.ends.items() if end <= self.now]:
+            del self.ends[uid], self.pods[uid]
+        healthy = [pod for _, pod in self.pods.values() if pod.labels and not pod.is_terminating]
+        self.allowed = max(0, len(healthy) - self.minimum)
+
+    def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        """Answer as the API server: it judges the budget before the preconditions."""
+        stored = next((item for _, item in self.pods.values() if item.key.name == pod.key.name), None)
+        if stored is None:
+            return Eviction(EvictionState.GONE)
+        if stored.labels and not stored.is_terminating and self.allowed < 1:
+            return Eviction(EvictionState.REFUSED, "the budget does not allow it")
+        if (stored.key.uid, stored.version) != (pod.key.uid, pod.version):
+            return Eviction(EvictionState.CHANGED, "the pod has changed")
+        if not is_dry_run and not stored.is_terminating:
+            self.allowed -= bool(stored.labels)
+            self.evicted[stored.key.uid] = self.now
+            self.change(stored.key.uid, is_terminating=True, is_evicted=True)
+            self.ends[stored.key.uid] = self.now + GRACE
+        return Eviction(EvictionState.ACCEPTED)
+
+    def stored(self) -> list[NodeAction]:
+        decoded = [decode_action(msgspec.json.encode(item)).action for item in self.api.objects.values()]
+        return [action for action in decoded if action is not None]
+
+
+class _Fleet:
+    """What the action loop reads of a planner."""
+
+    reports: dict[str, object] = {}  # noqa: RUF012
+
+    def node(self, uid: str) -> object:
+        return uid
+
+    def incident(self, _: str) -> None:
+        return None
+
+
+class DrainReplica:
+    """One process of an aggregator: it reads actions, candidates and pods as late as the history wants. It is the
+    DrainCluster of its own session. sent: uids of pods in its evictions, with the state of their action.
+    """
+
+    def __init__(self, world: PodCluster) -> None:
+        self.world = world
+        self.api = UnreliableApi(world.api)
+        self.fault: tuple[int, str] = (-1, "")
+        self.is_leader = self.is_killed = False
+        self.candidates: dict[str, DrainCandidate] = {}
+        self._pods: dict[str, tuple[str, NodePod]] = {}
+        self.read()
+        self.action_store = KubernetesActionStore(cast("ApiClient", self.api), NAMESPACE, lambda: None)
+        for stored in world.api.objects.values():
+            self.action_store.changed(decode_action(msgspec.json.encode(stored)))
+        self.action_store.synced()
+        self._position = len(world.api.history)
+        self.runner = DrainRunner(
+            lambda: DrainPolicy(mode=world.mode, finish_within=LIMIT),
+            lambda _: list(self.candidates.values()),
+            self.action_store.actions,
+            lambda: self if self.is_leader else None,
+            now=self._now,
+        )
+        self.loop = ActionLoop(
+            cast("ActionBackend", self),
+            InstructionOutbox(),
+            cast("Planner", _Fleet()),
+            self.runner,
+            may_write=lambda: self.is_leader,
+            now=self._now,
+        )
+
+    def _now(self) -> Instant:
+        return Instant(self.world.now, self.world.now, "")
+
+    def missing_inputs(self) -> str:
+        return ""
+
+    def decisions(self) -> dict[str, Any]:
+        return {}
+
+    open_decisions = decisions
+
+    def read(self) -> None:
+        """Read the candidates and the pods as they are now."""
+        self.candidates, self._pods = dict(self.world.candidates), dict(self.world.pods)
+
+    def watch(self, events: int) -> None:
+        """Receive the next events of the watch of actions."""
+        for kind, stored in self.world.api.history[self._position : self._position + events]:
+            self._position += 1
+            if kind == "DELETED":
+                self.action_store.gone(stored["metadata"]["uid"])
+            else:
+                self.action_store.changed(decode_action(msgspec.json.encode(stored)))
+
+    def catch_up(self) -> None:
+        self.read()
+        self.watch(len(self.world.api.history))
+
+    async def loop_turn(self) -> None:
+        """Store what is due. Raises KilledError."""
+        with suppress(ActionStoreError):
+            await self.loop.turn()
+
+    async def node_pods(self, node: str) -> tuple[NodePod, ...]:
+        if self._fault() in {"lost request", "lost response"}:
+            raise PodReadError("no response")
+        return tuple(pod for place, pod in self._pods.values() if place == node)
+
+    async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
+        if self._fault() in {"lost request", "lost response"}:
+            raise PodReadError("no response")
+        selector = LabelSelector((Requirement("app", frozenset({"gang"})),))
+        return (DisruptionBudget(namespace, "gang", selector, self.world.allowed),)
+
+    async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        fault = self._fault()
+        if fault == "lost request":
+            return Eviction(EvictionState.UNKNOWN, "no response")
+        if not is_dry_run:
+            self._check_recorded(pod)
+        response = self.world.evict(pod, is_dry_run=is_dry_run)
+        if fault == "killed after":
+            self.is_killed = True
+            raise KilledError
+        return Eviction(EvictionState.UNKNOWN, "no response") if fault == "lost response" else response
+
+    def _check_recorded(self, pod: NodePod) -> None:
+        """Check that the pod belongs to a drain of which the begin is stored."""
+        recorded = {key.uid for action in self.world.stored() if action.begun_at for key in action.pods}
+        assert pod.key.uid in recorded, "an eviction without a record of its begin"
+        assert pod.key.name != "neighbour", "a pod that holds no faulty GPU"
+
+    def _fault(self) -> str:
+        if self.is_killed:
+            raise KilledError
+        left, fault = self.fault
+        self.fault = (left - 1, fault)
+        if left == 0 and fault == "killed before":
+            self.is_killed = True
+            raise KilledError
+        return fault if left == 0 else ""
+
+
+def candidate(node: str, since: float) -> DrainCandidate:
+    """Return the candidate of the first GPU of a node. The world names nodes by their uid."""
+    return DrainCandidate(node, node, "gpu/0000:1b:00", since, ("gpu-lost",), ("GPU-0",))
+
+
+def unfinished(actions: Collection[NodeAction]) -> list[NodeAction]:
+    return [action for action in actions if not action.state.is_finished]

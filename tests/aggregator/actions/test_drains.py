@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.fleet.act.drain_report import DrainState
+from nodeguard.model.action import ActionState, NodeAction
+from nodeguard.model.drain import DrainMode
+from nodeguard.model.eviction import Eviction
+from nodeguard.model.pod import NodePod
+from tests.aggregator.actions.drain_replicas import (
+    GANG,
+    LIMIT,
+    NODE,
+    OTHER,
+    DrainReplica,
+    PodCluster,
+    candidate,
+)
+
+
+class Scene(PodCluster):
+    """A cluster with one replica that leads, and a faulty GPU that the four pods of a gang hold."""
+
+    def __init__(self, minimum: int = 0) -> None:
+        super().__init__()
+        self.minimum = minimum
+        self.sync()
+        self.candidates[NODE] = candidate(NODE, self.now)
+        self.lead()
+
+    def lead(self) -> None:
+        """Start a new process that leads."""
+        self.replica = DrainReplica(self)
+        self.replica.is_leader = True
+
+    def play(self, seconds: float) -> None:
+        asyncio.run(self._play(seconds))
+
+    async def _play(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.replica.catch_up()
+            await self.replica.runner.turn()
+            while await self.replica.loop.turn():
+                self.replica.catch_up()
+            self.now += 0.5
+            self.sync()
+
+    @property
+    def drain(self) -> NodeAction:
+        """Return the latest attempt."""
+        return max(self.stored(), key=lambda action: action.attempt)
+
+    @property
+    def evicted_names(self) -> list[str]:
+        return sorted(uid.rpartition("-")[0] for uid in self.evicted)
+
+    @property
+    def reason(self) -> str:
+        [report] = self.replica.runner.reports()
+        return report.reason
+
+
+GANG_NAMES = [f"gang-{number}" for number in range(4)]
+
+
+def test_all_holders_of_the_faulty_gpu_leave_and_no_other_pod() -> None:
+    scene = Scene()
+    scene.play(5.0)
+    assert scene.evicted_names == GANG_NAMES
+    assert scene.drain.state == ActionState.RUNNING
+    [report] = scene.replica.runner.reports()
+    assert (report.state, len(report.pods)) == (DrainState.RUNNING, 4)
+    scene.play(30.0)
+    assert (scene.drain.state, scene.drain.carried_out) == (ActionState.SUCCEEDED, 4)
+    assert scene.drain.message == f"4 pods evicted from {NODE}"
+    assert scene.replica.runner.reports() == ()
+
+
+def test_a_budget_that_allows_a_part_keeps_all() -> None:
+    scene = Scene(minimum=1)
+    scene.play(120.0)
+    assert not scene.evicted
+    assert not scene.stored()
+    assert scene.reason == "PodDisruptionBudget team-a/gang allows 3 of 4 evictions now"
+
+
+def test_a_set_that_waited_leaves_once_its_budget_allows_it() -> None:
+    scene = Scene(minimum=4)
+    scene.play(30.0)
+    scene.minimum = 0
+    scene.play(100.0)
+    assert scene.evicted_names == GANG_NAMES
+
+
+def test_observe_reports_the_set_and_evicts_nothing() -> None:
+    scene = Scene()
+    scene.mode = DrainMode.OBSERVE
+    scene.play(60.0)
+    assert not scene.evicted
+    assert not scene.stored()
+    [report] = scene.replica.runner.reports()
+    assert report.state == DrainState.WOULD_DRAIN
+    assert [pod.name for pod in report.pods] == GANG_NAMES
+
+
+def test_a_first_eviction_that_is_refused_withdraws_the_drain_and_a_later_attempt_drains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The budget is used up between the check of the set and its first eviction."""
+    scene = Scene()
+    evict, used = scene.evict, list[NodePod]()
+
+    def refusing(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        if not is_dry_run and not used:
+            used.append(pod)
+            scene.allowed = 0
+        return evict(pod, is_dry_run=is_dry_run)
+
+    monkeypatch.setattr(scene, "evict", refusing)
+    scene.play(2.0)
+    assert not scene.evicted
+    assert scene.stored()[0].state == ActionState.SUPERSEDED
+    assert scene.stored()[0].message.startswith("no pod was evicted")
+    scene.play(100.0)
+    assert scene.evicted_names == GANG_NAMES
+    assert scene.drain.attempt == 2
+
+
+def test_a_budget_that_changes_half_way_is_retried_until_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    evict = scene.evict
+
+    def closing(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        response = evict(pod, is_dry_run=is_dry_run)
+        if len(scene.evicted) == 2:
+            scene.minimum, scene.allowed = 4, 0
+        return response
+
+    monkeypatch.setattr(scene, "evict", closing)
+    scene.play(60.0)
+    assert len(scene.evicted) == 2
+    assert scene.drain.state == ActionState.RUNNING
+    scene.play(LIMIT)
+    assert (scene.drain.state, scene.drain.carried_out) == (ActionState.FAILED, 2)
+    assert "the budget does not allow it: decide whether to delete the rest by hand" in scene.drain.message
+    scene.play(600.0)
+    assert len(scene.stored()) == 1, "a failed drain is not repeated"
+
+
+def test_a_pod_replaced_between_list_and_eviction_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    del scene.candidates[NODE]
+    scene.candidates[OTHER] = candidate(OTHER, scene.now)
+    evict, replaced = scene.evict, list[str]()
+
+    def replacing(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        if not is_dry_run and not replaced:
+            [uid] = [uid for uid, (node, _) in scene.pods.items() if node == OTHER]
+            replaced.append(uid)
+            del scene.pods[uid]
+            scene.create("uid-2", "single", "GPU-9", {})
+        return evict(pod, is_dry_run=is_dry_run)
+
+    monkeypatch.setattr(scene, "evict", replacing)
+    scene.play(60.0)
+    assert replaced
+    assert not scene.evicted
+
+
+@pytest.mark.parametrize("blocker", ["paused", "its failure domain rack/r1 is degraded"])
+def test_a_blocked_candidate_waits_and_a_begun_drain_goes_on(blocker: str) -> None:
+    scene = Scene()
+    present = scene.candidates[NODE]
+    scene.candidates[NODE] = replace(present, blocker=blocker)
+    scene.play(10.0)
+    assert not scene.evicted
+    assert scene.reason == blocker
+    scene.candidates[NODE] = present
+    scene.play(5.0)
+    assert len(scene.evicted) == 4
+    scene.candidates[NODE] = replace(present, blocker=blocker)
+    scene.play(60.0)
+    assert scene.drain.state == ActionState.SUCCEEDED
+
+
+def test_a_fault_that_ends_before_the_first_eviction_cancels_the_drain() -> None:
+    scene = Scene()
+    scene.replica.catch_up()
+    asyncio.run(scene.replica.runner.turn())
+    asyncio.run(scene.replica.loop_turn())
+    scene.replica.catch_up()
+    assert not scene.drain.state.is_finished
+    scene.candidates.clear()
+    scene.play(10.0)
+    assert not scene.evicted
+    assert scene.drain.state == ActionState.CANCELLED
+
+
+def test_a_successor_ends_a_drain_that_has_begun() -> None:
+    scene = Scene()
+    scene.play(5.0)
+    scene.candidates.clear()
+    scene.lead()
+    scene.play(60.0)
+    assert scene.drain.state == ActionState.SUCCEEDED
+    assert all(pod.labels != GANG for _, pod in scene.pods.values())
+
+
+def test_without_the_lease_nothing_is_read_or_reported() -> None:
+    scene = Scene()
+    scene.replica.is_leader = False
+    scene.play(10.0)
+    assert scene.replica.runner.reports() == ()
+    assert not scene.stored()
+
+
+def test_pods_that_cannot_be_read_are_the_reason() -> None:
+    scene = Scene()
+    scene.replica.fault = (0, "lost request")
+    scene.play(0.5)
+    assert scene.reason == "no response"
+    scene.play(30.0)
+    assert len(scene.evicted) == 4

@@ -1,0 +1,225 @@
+"""Drains on a real control plane: the pods of a faulty GPU leave, whole or not at all, and no other pod does.
+
+The ReplicaSets, the scheduler and the disruption budgets are real. There is no kubelet: the test reports the
+devices of running pods, and ends the pods that are deleted, as a kubelet does.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from subprocess import CalledProcessError
+from typing import Any
+
+import pytest
+
+from nodeguard.kube.action_store import actions_path
+from tests.controlplane.cluster import Cluster
+from tests.daemonset.manifests import NAMESPACE
+from tests.e2e import scene
+from tests.e2e.bulk_nodes import wait_until_schedulable
+from tests.e2e.fleet import Fleet
+from tests.e2e.scene import ENFORCED, GPUS, running_fleet
+from tests.waiting import until
+
+FAULTY, SPARE = "gpu-1", "gpu-2"
+ACTIONS = actions_path(NAMESPACE)
+PODS = "/api/v1/namespaces/team-a/pods"
+DRAIN = """
+drain: {mode: %s, rules: [{check: "*", when: immediately}], finishWithin: 1m}
+"""
+
+pytestmark = pytest.mark.slow
+
+
+class Kubelet:
+    """Reports that the pods of a node run, with the ids of their GPUs, and ends the pods that are deleted."""
+
+    def __init__(self, cluster: Cluster, ids: dict[str, list[str]]) -> None:
+        self._cluster = cluster
+        self._free = {node: list(gpus) for node, gpus in ids.items()}
+        self._started: set[str] = set()
+        self.deleted: set[str] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Kubelet:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.05):
+            for pod in self._cluster.api.get(PODS)["items"]:
+                with suppress(OSError, CalledProcessError):
+                    self._sync(pod)
+
+    def _sync(self, pod: Any) -> None:
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        node = pod["spec"].get("nodeName")
+        if pod["metadata"].get("deletionTimestamp"):
+            self.deleted.add(name)
+            options = ("--force", "--grace-period=0", "--wait=false", "-n", "team-a")
+            self._cluster.kubectl("delete", "pod", name, *options)
+        elif node in self._free and uid not in self._started:
+            self._started.add(uid)
+            devices = [{"resourceID": self._free[node].pop(0), "health": "Healthy"}]
+            container = {
+                "name": "work", "image": "work", "imageID": "", "ready": True, "restartCount": 0,
+                "state": {"running": {"startedAt": "2026-11-01T00:00:00Z"}},
+                "allocatedResourcesStatus": [{"name": "nvidia.com/gpu", "resources": devices}],
+            }  # fmt: skip
+            ready = {"type": "Ready", "status": "True"}
+            status = {"phase": "Running", "containerStatuses": [container], "conditions": [ready]}
+            self._cluster.api.patch(f"{PODS}/{name}/status", {"status": status})
+
+
+@contextmanager
+def training(cluster: Cluster, mode: str, *, budget: int | None = None) -> Iterator[tuple[Fleet, Kubelet]]:
+    """Run a fleet of two nodes, with eight pods of one GPU each on the first one. budget: how many of them may
+    be disrupted; None for no PodDisruptionBudget.
+    """
+    with running_fleet(cluster, ENFORCED + DRAIN % mode, FAULTY, SPARE) as fleet:
+        components = gpu_ids(fleet)
+        cluster.api.post("/api/v1/namespaces", {"metadata": {"name": "team-a"}})
+        until(lambda: cluster.has("/api/v1/namespaces/team-a/serviceaccounts/default"))
+        wait_until_schedulable(cluster)
+        cluster.kubectl("cordon", SPARE)
+        spare = [f"GPU-spare-{number}" for number in range(8)]
+        with Kubelet(cluster, {FAULTY: components, SPARE: spare}) as kubelet:
+            cluster.api.post("/apis/apps/v1/namespaces/team-a/replicasets", replica_set())
+            if budget is not None:
+                cluster.api.post(
+                    "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets", disruption_budget(budget)
+                )
+            until(lambda: len(running(cluster, FAULTY)) == 8)
+            if budget is not None:
+                until(lambda: allowed(cluster) == budget)
+            cluster.kubectl("uncordon", SPARE)
+            yield fleet, kubelet
+            cluster.kubectl("delete", "replicaset", "train", "-n", "team-a", "--wait=false")
+            until(lambda: not cluster.api.get(PODS)["items"])
+
+
+def gpu_ids(fleet: Fleet) -> list[str]:
+    """Return the ids of the GPUs of the faulty node, as its agent reports them: that of GPUS[0] first."""
+    [aggregator] = fleet.aggregators
+    rows = aggregator.query(f"/v1/gpus?node={FAULTY}")["components"]
+    ids = {row["target"]: row["id"] for row in rows}
+    return [ids[f"gpu/{address}"] for address in GPUS]
+
+
+def replica_set() -> Any:
+    labels = {"app": "train"}
+    resources = {"limits": {"nvidia.com/gpu": "1"}}
+    return {
+        "metadata": {"name": "train"},
+        "spec": {
+            "replicas": 8,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "work", "image": "work", "resources": resources}]},
+            },
+        },
+    }
+
+
+def disruption_budget(count: int) -> Any:
+    selector = {"matchLabels": {"app": "train"}}
+    return {"metadata": {"name": "train"}, "spec": {"minAvailable": 8 - count, "selector": selector}}
+
+
+def allowed(cluster: Cluster) -> int:
+    path = "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets/train"
+    status: dict[str, int] = cluster.api.get(path).get("status", {})
+    return status.get("disruptionsAllowed", -1)
+
+
+def running(cluster: Cluster, node: str) -> set[str]:
+    """Return the names of the running pods of a node."""
+    return {
+        pod["metadata"]["name"]
+        for pod in cluster.api.get(PODS)["items"]
+        if pod["spec"].get("nodeName") == node
+        and pod["status"]["phase"] == "Running"
+        and not pod["metadata"].get("deletionTimestamp")
+    }
+
+
+def holder(cluster: Cluster, gpu_id: str) -> str:
+    """Return the name of the pod that holds a GPU."""
+    for pod in cluster.api.get(PODS)["items"]:
+        for container in pod["status"].get("containerStatuses", []):
+            for allocated in container.get("allocatedResourcesStatus", []):
+                if any(device["resourceID"] == gpu_id for device in allocated["resources"]):
+                    return str(pod["metadata"]["name"])
+    raise AssertionError(f"no pod holds {gpu_id}")
+
+
+def drains(cluster: Cluster) -> list[Any]:
+    items: list[Any] = cluster.api.get(ACTIONS)["items"]
+    return [item for item in items if item["spec"]["action"] == "Drain"]
+
+
+def drain_states(cluster: Cluster) -> list[str]:
+    return [item.get("status", {}).get("state", "Reserved") for item in drains(cluster)]
+
+
+def test_only_the_pod_that_holds_the_faulty_gpu_leaves(controlplane: Cluster) -> None:
+    with training(controlplane, "enforce") as (fleet, kubelet):
+        before = running(controlplane, FAULTY)
+        victim = holder(controlplane, gpu_ids(fleet)[0])
+        scene.inject_gpu_fault(fleet.agents[FAULTY])
+        [aggregator] = fleet.aggregators
+        aggregator.until(lambda: drain_states(controlplane) == ["Succeeded"])
+        aggregator.until(lambda: len(running(controlplane, SPARE)) == 1)
+        assert running(controlplane, FAULTY) == before - {victim}
+        assert kubelet.deleted == {victim}
+        [drain] = drains(controlplane)
+        assert [pod["name"] for pod in drain["spec"]["pods"]] == [victim]
+        assert drain["status"]["begunAt"]
+
+
+def test_a_budget_that_forbids_the_eviction_keeps_the_pod(controlplane: Cluster) -> None:
+    with training(controlplane, "enforce", budget=0) as (fleet, kubelet):
+        scene.inject_gpu_fault(fleet.agents[FAULTY])
+        [aggregator] = fleet.aggregators
+        aggregator.until(lambda: scene.is_marked(controlplane, FAULTY))
+        aggregator.until(
+            lambda: "team-a/train allows 0 of 1" in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}"))
+        )
+        assert not drains(controlplane)
+        assert not kubelet.deleted
+        # With the budget relaxed, the pod leaves by itself.
+        path = "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets/train"
+        controlplane.api.patch(path, {"spec": {"minAvailable": 7}})
+        aggregator.until(lambda: drain_states(controlplane) == ["Succeeded"])
+        assert len(kubelet.deleted) == 1
+
+
+def test_observe_evicts_nothing_and_names_the_pods(controlplane: Cluster) -> None:
+    with training(controlplane, "observe") as (fleet, kubelet):
+        victim = holder(controlplane, gpu_ids(fleet)[0])
+        scene.inject_gpu_fault(fleet.agents[FAULTY])
+        [aggregator] = fleet.aggregators
+        aggregator.until(lambda: victim in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
+        assert not drains(controlplane)
+        assert not kubelet.deleted
+
+
+def test_a_leader_that_is_killed_in_a_drain_is_followed_by_one_that_ends_it(controlplane: Cluster) -> None:
+    with training(controlplane, "enforce") as (fleet, kubelet):
+        victim = holder(controlplane, gpu_ids(fleet)[0])
+        [aggregator] = fleet.aggregators
+        scene.inject_gpu_fault(fleet.agents[FAULTY])
+        aggregator.until(lambda: drain_states(controlplane))
+        aggregator.kill()
+        aggregator.start()
+        aggregator.until(lambda: "Succeeded" in drain_states(controlplane))
+        assert kubelet.deleted == {victim}

@@ -1,0 +1,284 @@
+"""Drain candidates: which quarantines ask for a drain, what forbids it, and what identifies it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.drains import fleet_drain_candidates
+from nodeguard.model.drain import DrainMode, DrainPolicy, DrainRule, DrainWhen
+from nodeguard.model.finding import DataStatus, Health
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
+from nodeguard.model.policy import Hold, InjectionPolicy, Mode, ModeRule, Policy
+from nodeguard.wire.report import Inventory, ReportedComponent
+from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
+
+GPU, OTHER = "gpu/0000:3b:00", "gpu/0000:3c:00"
+EVICT = DrainPolicy(DrainMode.ENFORCE, (DrainRule(DrainWhen.IMMEDIATELY, checks=("gpu-*", "port-down")),))
+DRAINS = replace(AT_ONCE, drain=EVICT)
+
+
+def inventory(target: str = GPU, gpu_id: str = "GPU-1") -> Inventory:
+    return Inventory(components={target: ReportedComponent(gpu_id)})
+
+
+def faulty(*faults: Any, policy: Policy = DRAINS, **more: Any) -> Fleet:
+    """Return a fleet with faults of node 0 after its marks are observed."""
+    fleet = Fleet(16, policy)
+    fleet.report(0, *(faults or (finding(),)), **more)
+    fleet.carry_out()
+    return fleet
+
+
+def candidates(fleet: Fleet) -> list[DrainCandidate]:
+    return fleet_drain_candidates(fleet.planner, fleet.now)
+
+
+def only(fleet: Fleet) -> DrainCandidate:
+    [candidate] = candidates(fleet)
+    return candidate
+
+
+def test_a_gpu_drains_only_once_its_quarantine_is_observed() -> None:
+    fleet = Fleet(16, DRAINS)
+    fleet.report(0, finding())
+    plan = fleet.issue()
+    assert candidates(fleet) == []
+    fleet.write(plan)
+    assert candidates(fleet) == [], "the plan has not observed it"
+    fleet.issue()
+    since = fleet.record().causes[0].since
+    assert candidates(fleet) == [
+        DrainCandidate("uid-0", "node-0", GPU, since, ("gpu-lost",), ("GPU-1",), blocker="")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "targets", "resources"),
+    [
+        (GPU, (), {GPU}),
+        (f"{GPU}/nvlink/3", (f"{GPU}/nvlink/3", f"{GPU}/nvlink/4"), {GPU}),
+        (f"{GPU}/nvlink/3", (f"{GPU}/nvlink/3", f"{OTHER}/nvlink/3"), {GPU, OTHER}),
+        ("gpu/index-3", (), {"gpu/index-3"}),
+        ("nvswitch/0000:c1:00", (), {"node"}),
+        ("port/mlx5_0/1", (), {"node"}),
+        ("node", (GPU, "port/mlx5_0/1"), {"node"}),
+    ],
+)
+def test_a_fault_of_gpus_is_about_these_gpus_and_any_other_about_the_node(
+    target: str, targets: tuple[str, ...], resources: set[str]
+) -> None:
+    found = candidates(faulty(finding(target=target, targets=targets, component="")))
+    assert {candidate.resource for candidate in found} == resources
+    assert {candidate.is_whole_node for candidate in found} == {resources == {"node"}}
+
+
+def test_the_id_of_a_gpu_is_of_its_finding_or_else_of_the_inventory() -> None:
+    assert only(faulty(finding(component="GPU-7"))).gpu_ids == ("GPU-7",)
+    assert only(faulty(finding(component=""), inventory=inventory())).gpu_ids == ("GPU-1",)
+    link = finding(target=f"{GPU}/nvlink/3", component="link-3")
+    assert only(faulty(link, inventory=inventory())).gpu_ids == ("GPU-1",)
+    for component in ("", "1322621001234"):
+        candidate = only(faulty(finding(component=component)))
+        assert (candidate.gpu_ids, candidate.is_whole_node) == ((), False)
+
+
+def test_a_replaced_gpu_ends_the_candidate() -> None:
+    fleet = faulty(inventory=inventory())
+    assert only(fleet).gpu_ids == ("GPU-1",)
+    fleet.report(0, finding(), inventory=inventory(gpu_id="GPU-2"))
+    fleet.carry_out()
+    assert candidates(fleet) == [], "the fault is of the GPU that was there before"
+    fleet.report(0, finding(component="GPU-2"), inventory=inventory(gpu_id="GPU-2"))
+    fleet.carry_out()
+    assert candidates(fleet) == [], "the quarantine is of the GPU that was there before"
+
+
+def test_the_replaced_gpu_does_not_hide_another_fault_of_its_location() -> None:
+    fleet = faulty(inventory=inventory())
+    faults = finding(), finding("gpu-ecc", component="GPU-2")
+    fleet.report(0, *faults, inventory=inventory(gpu_id="GPU-2"))
+    fleet.carry_out()
+    candidate = only(fleet)
+    assert (candidate.checks, candidate.gpu_ids) == (("gpu-ecc",), ("GPU-2",))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"health": Health.SUSPECT}, {"health": Health.WARNING}, {"data_status": DataStatus.STALE}],
+    ids=["suspect", "warning", "stale"],
+)
+def test_a_finding_that_is_not_fatal_now_drains_nothing(change: dict[str, Any]) -> None:
+    fleet = faulty()
+    assert candidates(fleet)
+    fleet.report(0, replace(finding(), **change))
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+    assert candidates(fleet) == []
+
+
+def test_a_late_report_drains_nothing_until_a_heartbeat_confirms_it() -> None:
+    fleet = faulty()
+    fleet.report(0, finding(), age=60.0)
+    fleet.carry_out()
+    assert candidates(fleet) == []
+    fleet.after(5.0)
+    fleet.carry_out()
+    assert candidates(fleet)
+
+
+def test_a_check_without_a_rule_or_in_a_dry_run_drains_nothing() -> None:
+    when_idle = DrainRule(DrainWhen.WHEN_IDLE, check="gpu-lost")
+    policy = replace(DRAINS, drain=replace(EVICT, rules=(*EVICT.rules, when_idle)))
+    assert candidates(faulty(policy=policy)) == []
+    observed = replace(DRAINS, modes=(ModeRule(mode=Mode.OBSERVE, check="gpu-lost"),))
+    assert candidates(faulty(policy=observed)) == []
+    assert candidates(faulty(policy=replace(DRAINS, drain=replace(EVICT, mode=DrainMode.DISABLED)))) == []
+
+
+def test_an_injected_fault_drains_nothing_and_a_real_one_beside_it_does() -> None:
+    fleet = Fleet(16, replace(DRAINS, injection=InjectionPolicy(allowed=True)))
+    fleet.report(0, injected=(finding(),))
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+    assert candidates(fleet) == []
+    fleet.after(50.0)
+    fleet.report(0, finding(target=OTHER), injected=(finding(),))
+    fleet.carry_out()
+    assert (only(fleet).resource, only(fleet).since) == (OTHER, fleet.wall)
+
+
+def test_the_rule_of_one_check_does_not_hide_another_check_of_the_gpu() -> None:
+    when_idle = DrainRule(DrainWhen.WHEN_IDLE, check="gpu-lost")
+    policy = replace(DRAINS, drain=replace(EVICT, rules=(*EVICT.rules, when_idle)))
+    fleet = faulty(finding(), finding("gpu-ecc"), policy=policy)
+    assert only(fleet).checks == ("gpu-ecc",)
+
+
+def test_a_hold_on_one_check_does_not_hide_another_check_of_the_gpu() -> None:
+    fleet = faulty(finding(), finding("gpu-ecc"))
+    fleet.planner.set_policy(replace(DRAINS, holds=(Hold(check="gpu-lost", reason="why"),)))
+    assert only(fleet).blocker == ""
+    fleet.planner.set_policy(replace(DRAINS, holds=(Hold(checks=("gpu-*",), reason="why"),)))
+    assert only(fleet).blocker == "hold on check gpu-ecc: why"
+    fleet.carry_out()
+    assert (fleet.marked(), candidates(fleet)) == ([], [])
+
+
+def test_each_restraint_of_new_marks_blocks_a_drain() -> None:
+    def blocker(fleet: Fleet) -> str:
+        fleet.carry_out()
+        return only(fleet).blocker
+
+    fleet = faulty()
+    fleet.planner.paused = "paused by Ann"
+    assert blocker(fleet) == "paused by Ann"
+    for annotation, reason in (
+        (HOLD_ANNOTATION, "hold on the node: why"),
+        (MAINTENANCE_ANNOTATION, "the node is under maintenance: why"),
+    ):
+        fleet = faulty()
+        fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, annotation: "why"})
+        assert blocker(fleet) == reason
+    fleet = faulty()
+    label = "nvidia.com/gpu-driver-upgrade-state"
+    fleet.change(0, labels={**fleet.nodes["uid-0"].labels, label: "pod-deletion-required"})
+    assert blocker(fleet) == f"the node is under maintenance: {label} is pod-deletion-required"
+    fleet = faulty()
+    for _ in range(40):
+        fleet.after(30.0, quiet=("uid-0",))
+    assert blocker(fleet) == "the node's agent no longer reports"
+    fleet = faulty()
+    for _ in range(40):
+        fleet.after(30.0, quiet=fleet.nodes.keys() - {"uid-0"})
+    assert "stale" in blocker(fleet) or "report" in blocker(fleet)
+
+
+def test_a_gpu_that_a_dra_driver_publishes_waits() -> None:
+    fleet = Fleet(4, DRAINS)
+    fleet.publish(0)
+    fleet.report(0, finding(component="GPU-0"))
+    fleet.carry_out()
+    assert fleet.rules
+    assert "DRA driver" in only(fleet).blocker
+
+
+def test_the_identity_is_that_of_the_quarantine() -> None:
+    fleet = faulty()
+    request = only(fleet).request
+    fleet.after(100.0)
+    for faults in (
+        (finding(age=160.0),),
+        (finding("gpu-ecc"), finding()),
+        (finding(target=OTHER), finding()),
+    ):
+        fleet.report(0, *faults)
+        fleet.carry_out()
+        assert [item.request for item in candidates(fleet) if item.resource == GPU] == [request]
+    before = candidates(fleet)
+    fleet.restart()
+    fleet.carry_out()
+    assert candidates(fleet) == before
+    fleet.report(0, proven=(in_order(targets=(GPU, OTHER)),))
+    fleet.after(100_000.0)
+    fleet.carry_out()
+    assert (fleet.marked(), candidates(fleet)) == ([], [])
+    fleet.report(0, finding())
+    fleet.carry_out()
+    assert only(fleet).request != request, "a later quarantine is another one"
+
+
+def test_a_fault_that_spreads_to_another_gpu_has_a_candidate_for_it() -> None:
+    link, further = f"{GPU}/nvlink/3", f"{OTHER}/nvlink/3"
+    fleet = faulty(finding(target=link, targets=(link,), component=""))
+    before = only(fleet)
+    fleet.report(0, finding(target=link, targets=(link, further), component=""))
+    fleet.carry_out()
+    assert [candidate.resource for candidate in candidates(fleet)] == [GPU, OTHER]
+    assert candidates(fleet)[0] == before
+
+
+FAULTS = st.lists(
+    st.builds(
+        finding,
+        st.sampled_from(["gpu-lost", "gpu-ecc", "port-down"]),
+        st.sampled_from([GPU, OTHER, f"{GPU}/nvlink/1", "port/mlx5_0/1", "node"]),
+        health=st.sampled_from([Health.FATAL, Health.FATAL, Health.SUSPECT]),
+        component=st.sampled_from(["", "GPU-1", "GPU-2"]),
+    ),
+    max_size=4,
+    unique_by=lambda fault: (fault.check, fault.target),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(FAULTS, st.sampled_from([0.0, 30.0]), st.booleans()), min_size=1, max_size=6))
+def test_a_candidate_has_an_observed_quarantine_and_a_fatal_finding(
+    steps: list[tuple[list[Any], float, bool]],
+) -> None:
+    fleet = Fleet(4, DRAINS)
+    for faults, age, is_restarted in steps:
+        fleet.report(0, *faults, age=age)
+        fleet.after(1.0)
+        fleet.carry_out()
+        if is_restarted:
+            before = candidates(fleet)
+            fleet.restart()
+            fleet.after(1.0)
+            fleet.carry_out()
+            assert candidates(fleet) == before
+        fatal = {fault.target.partition("/nvlink/")[0] for fault in faults if fault.health == Health.FATAL}
+        found = candidates(fleet)
+        drained = {candidate.resource for candidate in found}
+        assert drained <= {target if target.startswith("gpu/") else "node" for target in fatal}
+        assert len(drained) == len(found)
+        reported = {fault.component for fault in faults}
+        for candidate in found:
+            assert any(cause.since == candidate.since for cause in fleet.record().causes)
+            assert set(candidate.gpu_ids) <= reported
+            assert not (candidate.is_whole_node and candidate.gpu_ids)

@@ -1,0 +1,166 @@
+"""The set of a drain: which pods leave together, and why none may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_set import DrainSet, budget_reason, drain_set
+from nodeguard.model.drain import UnknownHolders
+from nodeguard.model.label_selector import LabelSelector
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodKey
+
+GPU = DrainCandidate("uid-0", "node-0", "gpu/0000:3b:00", 100.0, ("gpu-lost",), ("GPU-1",))
+WITHOUT_ID = DrainCandidate("uid-0", "node-0", "gpu/0000:3b:00", 100.0, ("gpu-lost",))
+NODE = DrainCandidate("uid-0", "node-0", "node", 100.0, ("driver-hung",))
+NONE, ALL = UnknownHolders.NONE, UnknownHolders.NODE
+
+
+def pod(name: str, *gpu_ids: str, **more: Any) -> NodePod:
+    """Return a pod of a Job with GPUs; without ids, the kubelet reports none."""
+    values: dict[str, Any] = {"has_gpus": True, "gpu_ids": gpu_ids or None, "controller": "Job", **more}
+    return NodePod(PodKey("team-a", name, f"uid-{name}"), "1", **values)
+
+
+HOLDER, OTHER = pod("holder", "GPU-1"), pod("other", "GPU-2")
+
+
+def names(found: DrainSet) -> list[str]:
+    return [member.key.name for member in found.pods]
+
+
+def test_the_holders_of_the_gpu_leave_and_all_pods_with_gpus_of_a_faulty_node() -> None:
+    without_gpus = pod("web", has_gpus=False)
+    claims = pod("claims", has_gpus=False, has_claims=True)
+    assert drain_set(GPU, (OTHER, HOLDER, without_gpus), NONE) == DrainSet((HOLDER,))
+    assert drain_set(GPU, (OTHER, without_gpus), ALL) == DrainSet()
+    assert names(drain_set(NODE, (OTHER, HOLDER, without_gpus, claims), NONE)) == [
+        "claims",
+        "holder",
+        "other",
+    ]
+
+
+@pytest.mark.parametrize("ids", [("GPU-1::0",), ("GPU-2", "GPU-1::12")])
+def test_all_pods_that_share_the_gpu_leave(ids: tuple[str, ...]) -> None:
+    sharing = pod("sharing", *ids)
+    assert drain_set(GPU, (sharing, pod("too", "GPU-1::3"), OTHER), NONE).pods == (
+        sharing,
+        pod("too", "GPU-1::3"),
+    )
+
+
+def test_the_id_of_another_gpu_that_begins_the_same_is_no_match() -> None:
+    assert drain_set(GPU, (pod("ten", "GPU-10"), pod("shared", "GPU-10::1")), NONE) == DrainSet()
+
+
+UNKNOWN = [
+    pod("mig", "MIG-5"),
+    pod("index", "0"),
+    pod("unreported"),
+    pod("empty", gpu_ids=()),
+    pod("claims", has_gpus=False, has_claims=True),
+    pod("both", "GPU-2", has_claims=True),
+]
+
+
+@pytest.mark.parametrize("unknown", UNKNOWN, ids=lambda item: item.key.name)
+def test_a_pod_with_unknown_gpus_leaves_only_if_the_policy_says_all_pods(unknown: NodePod) -> None:
+    found = drain_set(GPU, (unknown, OTHER), NONE)
+    assert found.pods == ()
+    assert f"pod team-a/{unknown.key.name} holds" in found.reason
+    assert "drain.unknownHolders" in found.reason
+    assert names(drain_set(GPU, (OTHER, unknown), ALL)) == sorted([unknown.key.name, "other"])
+    assert drain_set(GPU, (unknown, HOLDER), NONE) == DrainSet((HOLDER,)), "it holds the GPU for itself"
+    assert drain_set(GPU, (unknown, pod("sharing", "GPU-1::0")), NONE).reason
+
+
+def test_a_gpu_without_a_known_id_never_drains_the_node_by_itself() -> None:
+    found = drain_set(WITHOUT_ID, (HOLDER, OTHER), NONE)
+    assert found.pods == ()
+    assert "the id of the GPU is not known" in found.reason
+    assert drain_set(WITHOUT_ID, (HOLDER, OTHER), ALL).pods == (HOLDER, OTHER)
+    assert drain_set(WITHOUT_ID, (), NONE) == DrainSet()
+
+
+@pytest.mark.parametrize("more", [{"controller": "DaemonSet"}, {"controller": "Node"}, {"is_static": True}])
+def test_pods_of_the_node_stay(more: dict[str, Any]) -> None:
+    own = pod("own", "GPU-1", **more)
+    assert drain_set(NODE, (own, OTHER), ALL).pods == (OTHER,)
+    assert drain_set(GPU, (own,), NONE) == DrainSet()
+
+
+def test_no_pod_leaves_if_one_would_be_lost_or_could_come_back() -> None:
+    bare, tolerating = pod("bare", "GPU-1", controller=""), pod("fan", "GPU-1", tolerates_quarantine=True)
+    assert drain_set(GPU, (HOLDER, bare), NONE).reason == (
+        "pod team-a/bare has no controller that would create a new pod"
+    )
+    assert "pod team-a/fan tolerates the quarantine" in drain_set(NODE, (HOLDER, tolerating), NONE).reason
+    assert drain_set(GPU, (HOLDER, pod("bare", controller="")), NONE).reason == "", "it is not of the set"
+
+
+def test_a_pod_that_ends_already_forbids_nothing_and_needs_no_drain() -> None:
+    ending = pod("bare", "GPU-1", controller="", is_terminating=True)
+    assert drain_set(GPU, (HOLDER, ending), NONE) == DrainSet((ending, HOLDER))
+    assert drain_set(GPU, (ending, OTHER), NONE) == DrainSet()
+
+
+def budget(name: str = "b", allowed: int = 1, **more: Any) -> DisruptionBudget:
+    values: dict[str, Any] = {"namespace": "team-a", "selector": LabelSelector(), **more}
+    return DisruptionBudget(name=name, allowed=allowed, **values)
+
+
+def test_a_budget_counts_all_pods_of_the_set_that_it_protects() -> None:
+    assert budget_reason((HOLDER,), (budget(),)) == ""
+    assert budget_reason((HOLDER, OTHER), (budget(),)) == (
+        "PodDisruptionBudget team-a/b allows 1 of 2 evictions now"
+    )
+    assert "not of its present spec" in budget_reason((HOLDER,), (budget(allowed=9, is_current=False),))
+    for unrelated in (budget(allowed=0, namespace="team-b"), budget(allowed=0, selector=None)):
+        assert budget_reason((HOLDER,), (unrelated,)) == ""
+
+
+def test_two_budgets_of_a_pod_forbid_it_even_if_both_allow_it() -> None:
+    reason = budget_reason((HOLDER,), (budget("b", 9), budget("c", 9)))
+    assert "team-a/b and team-a/c both select pod team-a/holder" in reason
+
+
+PODS = st.lists(
+    st.builds(
+        pod,
+        st.sampled_from("abcdef"),
+        st.sampled_from(["GPU-1", "GPU-2", "GPU-1::0", "GPU-2::1", "MIG-1", "0"]),
+        has_gpus=st.booleans(),
+        has_claims=st.booleans(),
+        controller=st.sampled_from(["Job", "DaemonSet", ""]),
+        is_static=st.booleans(),
+        is_terminating=st.booleans(),
+        tolerates_quarantine=st.booleans(),
+    ),
+    max_size=5,
+    unique_by=lambda item: item.key.name,
+)
+
+
+@given(PODS, st.sampled_from([GPU, WITHOUT_ID, NODE]), st.sampled_from(UnknownHolders), st.randoms())
+def test_no_pod_leaves_that_may_stay(
+    pods: list[NodePod], candidate: DrainCandidate, holders: UnknownHolders, random: Any
+) -> None:
+    found = drain_set(candidate, pods, holders)
+    random.shuffle(pods)
+    assert drain_set(candidate, pods, holders) == found, "the order of the pods does not matter"
+    for member in found.pods:
+        assert member.has_gpus or member.has_claims
+        assert not member.is_static
+        assert member.controller != "DaemonSet"
+        if not found.reason and not member.is_terminating:
+            assert member.controller
+            assert not member.tolerates_quarantine
+        if candidate is not NODE and holders == NONE:
+            assert any(name in {"GPU-1", "GPU-1::0"} for name in member.gpu_ids or ())
+    if candidate is WITHOUT_ID and holders == NONE:
+        assert found.pods == ()

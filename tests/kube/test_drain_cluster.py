@@ -1,0 +1,242 @@
+"""Pods, disruption budgets and evictions of a real API server, and what they change."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+
+from nodeguard.kube import eviction
+from nodeguard.kube.client import ApiClient
+from nodeguard.kube.eviction import KubernetesDrainCluster
+from nodeguard.kube.fenced_client import FencedClient
+from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
+from nodeguard.model.pod import NodePod, PodKey
+from tests.controlplane.api import Object
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.objects import node, pod
+
+NODE, OTHER = "gpu-1", "gpu-2"
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/namespaces/default/pods"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+
+
+class Pods:
+    """The pods of a Node in namespace `default`: what a drain reads and does, and what a test does."""
+
+    def __init__(self, cluster: Cluster, api: ApiClient) -> None:
+        self._cluster, self.version = cluster, ""
+        self.drain = drain_cluster(api, lambda _name: self.version)
+
+    def run(self, name: str, host: str = NODE, phase: str = "Running", gpu: str = "", **labels: str) -> None:
+        """Create a pod on a Node, with the status that a kubelet reports. gpu: id of its GPU."""
+        created = pod(name, labels=labels)
+        created["spec"] |= {"nodeName": host, "terminationGracePeriodSeconds": 30}
+        self._cluster.api.post(PODS, created)
+        container: Object = {"name": "work", "image": "work", "imageID": "", "ready": True, "restartCount": 0}
+        if gpu:
+            devices = [{"resourceID": gpu, "health": "Healthy"}]
+            container["allocatedResourcesStatus"] = [{"name": "nvidia.com/gpu", "resources": devices}]
+        ready = {"type": "Ready", "status": "True"}
+        status = {"phase": phase, "conditions": [ready], "containerStatuses": [container]}
+        self._cluster.api.patch(f"{PODS}/{name}/status", {"status": status})
+
+    def protect(self, name: str, min_available: int, allowed: int, **labels: str) -> None:
+        """Create a disruption budget, and wait until the controller has counted what it allows."""
+        spec = {"minAvailable": min_available, "selector": {"matchLabels": labels}}
+        self._cluster.api.post(BUDGETS, {"metadata": {"name": name}, "spec": spec})
+        self.until_allowed(name, allowed)
+
+    def until_allowed(self, name: str, allowed: int) -> None:
+        def is_counted() -> bool:
+            found = self._cluster.api.get(f"{BUDGETS}/{name}")
+            status: Object = found.get("status", {})
+            current = {"observedGeneration": found["metadata"]["generation"], "disruptionsAllowed": allowed}
+            return current.items() <= status.items()
+
+        self._cluster.until(is_counted, "kube-controller-manager")
+
+    def stored(self, name: str) -> Object:
+        return self._cluster.api.get(f"{PODS}/{name}")
+
+    def remove(self, name: str) -> None:
+        """Delete a pod at once, as a kubelet does that has ended it."""
+        self._cluster.api.delete(f"{PODS}/{name}")
+
+    async def read(self, name: str) -> NodePod:
+        """Return a pod as a drain reads it."""
+        self.version = self.stored(name)["metadata"]["resourceVersion"]
+        [found] = [found for found in await self.drain.node_pods(NODE) if found.key.name == name]
+        return found
+
+    async def evict(self, evicted: NodePod, *, is_dry_run: bool = False) -> EvictionState:
+        return (await self.drain.evict(evicted, is_dry_run=is_dry_run)).state
+
+
+def drain_cluster(api: ApiClient, version: Callable[[str], str]) -> KubernetesDrainCluster:
+    client = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 30.0, renewals=lambda: 1)
+    return KubernetesDrainCluster(client, version)
+
+
+@pytest_asyncio.fixture
+async def pods(controlplane: Cluster, api: ApiClient) -> AsyncIterator[Pods]:
+    controlplane.api.delete(BUDGETS)
+    for name in (NODE, OTHER):
+        controlplane.api.post(NODES, node(name))
+    yield Pods(controlplane, api)
+    controlplane.api.delete(PODS)
+    controlplane.api.delete(BUDGETS)
+
+
+async def test_the_unfinished_pods_of_a_node_are_read_as_new_as_the_node(
+    pods: Pods, controlplane: Cluster
+) -> None:
+    pods.run("train-0", gpu="GPU-614b", app="train")
+    pods.run("waits", phase="Pending")
+    pods.run("done", phase="Succeeded")
+    pods.run("rejected", phase="Failed")
+    pods.run("elsewhere", host=OTHER)
+    taint = {"key": "nodeguard.dev/quarantine", "effect": "NoSchedule", "value": "gpu"}
+    marked = controlplane.api.patch(f"{NODES}/{NODE}", {"spec": {"taints": [taint]}})
+    pods.version = marked["metadata"]["resourceVersion"]
+    first, second = sorted(await pods.drain.node_pods(NODE), key=lambda found: found.key)
+    meta = pods.stored("train-0")["metadata"]
+    assert (first.key, first.version) == (PodKey("default", "train-0", meta["uid"]), meta["resourceVersion"])
+    assert (first.has_gpus, first.gpu_ids, first.labels) == (True, ("GPU-614b",), {"app": "train"})
+    # Kubernetes lets each pod tolerate two taints of a Node that is off, and not the quarantine.
+    assert pods.stored("train-0")["spec"]["tolerations"]
+    assert not first.tolerates_quarantine
+    assert (second.key.name, second.gpu_ids) == ("waits", None)
+
+
+async def test_a_node_with_more_pods_than_the_limit_is_not_read_in_part(
+    pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        pods.run(f"train-{number}")
+    monkeypatch.setattr(eviction, "_MAX_PODS", 3)
+    for version in ("", pods.stored("train-2")["metadata"]["resourceVersion"]):
+        pods.version = version
+        assert len(await pods.drain.node_pods(NODE)) == 3
+    monkeypatch.setattr(eviction, "_MAX_PODS", 2)
+    for version in ("", pods.stored("train-2")["metadata"]["resourceVersion"]):
+        pods.version = version
+        with pytest.raises(PodReadError, match="Node gpu-1 has more than 2 pods: drain it by hand"):
+            await pods.drain.node_pods(NODE)
+
+
+async def test_a_version_that_the_server_has_not_reached_reads_what_it_has(pods: Pods) -> None:
+    pods.run("train-0")
+    await pods.read("train-0")
+    pods.version = str(10**12)
+    assert [found.key.name for found in await pods.drain.node_pods(NODE)] == ["train-0"]
+
+
+async def test_an_eviction_is_allowed_and_the_pod_ends_with_its_own_grace(pods: Pods) -> None:
+    pods.run("train-0")
+    before = await pods.read("train-0")
+    dry = await pods.drain.evict(before, is_dry_run=True)
+    assert (dry, await pods.read("train-0")) == (Eviction(EvictionState.ACCEPTED), before)
+    assert await pods.drain.evict(before, is_dry_run=False) == Eviction(EvictionState.ACCEPTED)
+    after = await pods.read("train-0")
+    assert (after.key, after.is_terminating, after.is_evicted) == (before.key, True, True)
+    assert pods.stored("train-0")["metadata"]["deletionGracePeriodSeconds"] == 30
+    # The eviction changed the pod: a repeated one with what was read before is refused, a new one is not.
+    assert await pods.evict(before) == EvictionState.CHANGED
+    assert await pods.evict(after) == EvictionState.ACCEPTED
+    pods.remove("train-0")
+    assert await pods.evict(after) == EvictionState.GONE
+    assert await pods.evict(after, is_dry_run=True) == EvictionState.GONE
+
+
+@pytest.mark.parametrize("is_dry_run", [True, False])
+async def test_a_disruption_budget_refuses_and_is_named(pods: Pods, is_dry_run: bool) -> None:
+    pods.run("train-0", app="train")
+    pods.protect("all-of-them", 1, 0, app="train")
+    before = await pods.read("train-0")
+    response = await pods.drain.evict(before, is_dry_run=is_dry_run)
+    assert response.state == EvictionState.REFUSED
+    assert "disruption budget all-of-them needs 1 healthy pods and has 1 currently" in response.message
+    # The budget is judged before the uid.
+    namesake = replace(before, key=replace(before.key, uid="uid-of-another"))
+    assert await pods.evict(namesake, is_dry_run=is_dry_run) == EvictionState.REFUSED
+    assert await pods.read("train-0") == before
+
+
+@pytest.mark.parametrize("is_dry_run", [True, False])
+async def test_a_pod_that_changed_is_not_evicted(pods: Pods, is_dry_run: bool) -> None:
+    pods.run("train-0")
+    before = await pods.read("train-0")
+    namesake = replace(before, key=replace(before.key, uid="uid-of-another"))
+    response = await pods.drain.evict(namesake, is_dry_run=is_dry_run)
+    assert response.state == EvictionState.CHANGED
+    assert "uid-of-another" in response.message
+    assert before.key.uid in response.message
+    response = await pods.drain.evict(replace(before, version="1"), is_dry_run=is_dry_run)
+    assert response.state == EvictionState.CHANGED
+    assert before.version in response.message
+    assert await pods.read("train-0") == before
+
+
+@pytest.mark.parametrize("is_dry_run", [True, False])
+async def test_two_budgets_forbid_for_good(pods: Pods, is_dry_run: bool) -> None:
+    for name in ("train-0", "train-1"):
+        pods.run(name, app="train")
+    for name in ("first", "second"):
+        pods.protect(name, 1, 1, app="train")
+    response = await pods.drain.evict(await pods.read("train-0"), is_dry_run=is_dry_run)
+    assert response.state == EvictionState.FORBIDDEN
+    assert "more than one PodDisruptionBudget" in response.message
+
+
+async def test_dry_runs_are_not_joint_so_budgets_are_read(pods: Pods) -> None:
+    for name in ("train-0", "train-1", "train-2"):
+        pods.run(name, app="train")
+    pods.protect("b1", 2, 1, app="train")
+    first, second = await pods.read("train-0"), await pods.read("train-1")
+    [budget] = await pods.drain.disruption_budgets("default")
+    assert (str(budget), budget.allowed, budget.is_current) == ("default/b1", 1, True)
+    assert budget.selects(first)
+    assert [await pods.evict(pod, is_dry_run=True) for pod in (first, second)] == 2 * [EvictionState.ACCEPTED]
+    assert await pods.evict(first) == EvictionState.ACCEPTED
+    assert await pods.evict(second) == EvictionState.REFUSED
+
+
+async def test_an_eviction_of_a_changed_pod_uses_its_budget(pods: Pods) -> None:
+    """So a pod that changed is read again, and not evicted with what was read before."""
+    for name in ("train-0", "train-1"):
+        pods.run(name, app="train")
+    pods.protect("b1", 1, 1, app="train")
+    first = await pods.read("train-0")
+    assert await pods.evict(replace(first, version="1")) == EvictionState.CHANGED
+    assert await pods.evict(first) == EvictionState.REFUSED
+    [budget] = await pods.drain.disruption_budgets("default")
+    assert budget.allowed == 0
+
+
+async def test_a_pod_that_has_not_started_needs_no_budget(pods: Pods) -> None:
+    pods.run("train-0", phase="Pending", app="train")
+    pods.protect("b1", 1, 0, app="train")
+    assert await pods.evict(await pods.read("train-0")) == EvictionState.ACCEPTED
+
+
+async def test_without_the_right_an_eviction_is_forbidden(pods: Pods, controlplane: Cluster) -> None:
+    pods.run("train-0")
+    before = await pods.read("train-0")
+    remedy = "as the manifests do with the value policy.drain.mode: observe or enforce"
+    api = await ApiClient.connect(str(controlplane.kubeconfig), headers=[("Impersonate-User", "ann")])
+    try:
+        drain = drain_cluster(api, lambda _name: "")
+        response = await drain.evict(before, is_dry_run=True)
+        assert response.state == EvictionState.FORBIDDEN
+        assert 'cannot create resource "pods/eviction"' in response.message
+        assert response.message.endswith(remedy)
+        with pytest.raises(PodReadError, match=remedy):
+            await drain.node_pods(NODE)
+        with pytest.raises(PodReadError, match=f"poddisruptionbudgets.*{remedy}"):
+            await drain.disruption_budgets("default")
+    finally:
+        await api.close()

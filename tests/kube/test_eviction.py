@@ -1,0 +1,85 @@
+"""Responses to evictions that a real API server rarely gives; tests/kube/test_drain_cluster.py has the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeguard.kube.client import ApiClient
+from nodeguard.kube.errors import ApiError, response_error
+from nodeguard.kube.eviction import KubernetesDrainCluster, eviction_state
+from nodeguard.kube.fenced_client import FencedClient
+from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
+from nodeguard.model.pod import NodePod, PodKey
+from tests.controlplane.certificates import Authority
+from tests.controlplane.credentials import write_kubeconfig
+
+POD = NodePod(PodKey("team-a", "train-0", "uid-0"), "812")
+REQUEST = "POST /api/v1/namespaces/team-a/pods/train-0/eviction"
+
+
+def error(code: int, body: object, headers: dict[str, str] | None = None) -> ApiError:
+    """Return the error of a response. body: a Status, or text."""
+    content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+    return response_error(code, "", headers or {}, content, REQUEST)
+
+
+def status(code: int, message: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "Status", "status": "Failure", "code": code, "message": message, **more}
+
+
+def test_a_disruption_budget_that_forbids_is_not_a_limit_of_requests() -> None:
+    cause = {
+        "reason": "DisruptionBudget",
+        "message": "The disruption budget b1 needs 2 healthy pods and has 2",
+    }
+    text = "Cannot evict pod as it would violate the pod's disruption budget."
+    refused = error(
+        429, status(429, text, reason="TooManyRequests", details={"causes": [cause], "retryAfterSeconds": 10})
+    )
+    assert eviction_state(refused) == EvictionState.REFUSED
+    assert refused.message.endswith(cause["message"])
+    limited = error(429, "Too many requests, please try again later.", {"Retry-After": "1"})
+    assert eviction_state(limited) == EvictionState.FAILED
+    assert limited.message.endswith("the server limits requests; nodeguard retries")
+
+
+@pytest.mark.parametrize(
+    ("failure", "state"),
+    [
+        (error(500, status(500, "etcdserver: request timed out")), EvictionState.UNKNOWN),
+        (error(503, "upstream connect error"), EvictionState.UNKNOWN),
+        (error(504, status(504, "request did not complete within the timeout")), EvictionState.UNKNOWN),
+        (ApiError(0, "Timeout", ""), EvictionState.UNKNOWN),
+        (ApiError(0, "Disconnected", ""), EvictionState.UNKNOWN),
+        (ApiError(0, "Unreachable", ""), EvictionState.FAILED),
+        (ApiError(0, "Access", ""), EvictionState.FAILED),
+        (error(401, status(401, "Unauthorized")), EvictionState.FAILED),
+        (error(422, status(422, "invalid")), EvictionState.FAILED),
+    ],
+    ids=lambda value: f"{value.status}-{value.reason}" if isinstance(value, ApiError) else "",
+)
+def test_an_eviction_is_unknown_if_it_may_have_been_carried_out(
+    failure: ApiError, state: EvictionState
+) -> None:
+    assert eviction_state(failure) == state
+
+
+async def test_without_the_lease_nothing_is_read_or_evicted(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    write_kubeconfig(kubeconfig, "http://127.0.0.1:9", Authority(tmp_path).certificate, "token")
+    api = await ApiClient.connect(str(kubeconfig))
+    client = FencedClient(api, 1, may_write=lambda: False, seconds_left=lambda: 9.0, renewals=lambda: 1)
+    pods = KubernetesDrainCluster(client, lambda _name: "7")
+    reason = "this aggregator may not write now: it does not hold the lease"
+    try:
+        assert await pods.evict(POD, is_dry_run=False) == Eviction(EvictionState.FAILED, reason)
+        with pytest.raises(PodReadError, match=reason):
+            await pods.node_pods("gpu-1")
+        with pytest.raises(PodReadError, match=reason):
+            await pods.disruption_budgets("team-a")
+    finally:
+        await api.close()

@@ -1,0 +1,183 @@
+"""Tests for nodeguard.kube.gpu_pods, with pods as Kubernetes 1.37 returns them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from nodeguard.kube.gpu_pods import decode_gpu_pods
+from nodeguard.model.pod import NodePod, PodKey
+
+GPU = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
+QUARANTINE = "nodeguard.dev/quarantine"
+
+
+def pod(resources: object = GPU, **more: Any) -> dict[str, Any]:
+    """Return a running pod that asks for a GPU. resources: others. more: of its metadata, spec and status."""
+    container = {"name": "work", "image": "work", "resources": resources}
+    identity = {"name": "train-0", "namespace": "team-a", "uid": "uid-0", "resourceVersion": "812"}
+    return {
+        "metadata": {**identity, "creationTimestamp": "2026-11-23T02:00:00Z", **more.get("metadata", {})},
+        "spec": {"containers": [container], "nodeName": "gpu-1", **more.get("spec", {})},
+        "status": {"phase": "Running", **more.get("status", {})},
+    }
+
+
+def held(*ids: str, name: str = "work", resource: str = "nvidia.com/gpu") -> dict[str, Any]:
+    """Return the status of a container that holds devices."""
+    devices = [{"resourceID": device, "health": "Healthy"} for device in ids]
+    return {
+        "name": name,
+        "ready": True,
+        "allocatedResourcesStatus": [{"name": resource, "resources": devices}],
+    }
+
+
+def owner(kind: str, *, is_controller: bool = True) -> dict[str, Any]:
+    return {"apiVersion": "x/v1", "kind": kind, "name": "o", "uid": "u", "controller": is_controller}
+
+
+def decoded(*pods: dict[str, Any], token: str = "") -> tuple[tuple[NodePod, ...], bool]:
+    metadata = {"resourceVersion": "900", **({"continue": token} if token else {})}
+    body = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": pods}
+    return decode_gpu_pods(json.dumps(body).encode())
+
+
+def read(single: dict[str, Any]) -> NodePod:
+    [result], _ = decoded(single)
+    return result
+
+
+def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    assert read(
+        pod(
+            metadata={
+                "labels": {"app": "train"},
+                "ownerReferences": [owner("Other", is_controller=False), owner("Job")],
+                "deletionTimestamp": "2026-11-23T03:00:00Z",
+            },
+            spec={"tolerations": [{"key": QUARANTINE, "operator": "Exists"}]},
+            status={"containerStatuses": [held("GPU-614b")], "conditions": [condition]},
+        )
+    ) == NodePod(
+        PodKey("team-a", "train-0", "uid-0"),
+        "812",
+        has_gpus=True,
+        gpu_ids=("GPU-614b",),
+        labels={"app": "train"},
+        controller="Job",
+        tolerates_quarantine=True,
+        is_terminating=True,
+        is_evicted=True,
+    )
+
+
+def test_a_pod_of_nothing_but_its_identity_uses_no_gpu() -> None:
+    assert read(pod({})) == NodePod(PodKey("team-a", "train-0", "uid-0"), "812", gpu_ids=())
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_finished_pods_are_left_out(phase: str) -> None:
+    finished = pod(status={"phase": phase, "containerStatuses": [held("GPU-614b")]})
+    assert decoded(finished) == ((), False)
+
+
+def test_an_unfinished_list_is_reported() -> None:
+    assert decoded(pod(), token="eyJ2Ij")[1]
+    assert not decoded(pod())[1]
+
+
+@pytest.mark.parametrize(
+    ("limits", "has_gpus"),
+    [
+        ({"nvidia.com/gpu": "8"}, True),
+        ({"nvidia.com/gpu.shared": "1"}, True),
+        ({"nvidia.com/mig-1g.10gb": "1"}, True),
+        ({"nvidia.com/gpu": "0"}, False),
+        ({"rdma/hca": "1", "cpu": "4"}, False),
+    ],
+)
+def test_resources_of_the_device_plugin_are_gpus(limits: dict[str, str], has_gpus: bool) -> None:
+    assert read(pod({"limits": limits})).has_gpus is has_gpus
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        pod({}, spec={"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "x"}]}),
+        pod({"claims": [{"name": "gpu"}]}),
+    ],
+)
+def test_a_claim_is_no_gpu_of_the_device_plugin(claims: dict[str, Any]) -> None:
+    assert (read(claims).has_claims, read(claims).has_gpus) == (True, False)
+
+
+SIDECAR = {"initContainers": [{"name": "side", "restartPolicy": "Always", "resources": GPU}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "ids"),
+    [
+        ({}, None),
+        ({"containerStatuses": [{"name": "work"}]}, None),
+        ({"containerStatuses": [held()]}, None),
+        ({"containerStatuses": [held("0", resource="rdma/hca")]}, None),
+        ({"containerStatuses": [held("GPU-1", resource="claim:gpu/nvidia.com/gpu")]}, None),
+        ({"containerStatuses": [held("GPU-2", "GPU-1")]}, ("GPU-1", "GPU-2")),
+    ],
+)
+def test_ids_are_known_if_the_container_with_gpus_reports_them(
+    status: dict[str, Any], ids: tuple[str, ...] | None
+) -> None:
+    assert read(pod(status=status)).gpu_ids == ids
+
+
+def test_ids_need_those_of_each_container_with_gpus() -> None:
+    work, side = held("GPU-1"), held("GPU-2", name="side")
+    both = {"containerStatuses": [work], "initContainerStatuses": [side]}
+    assert read(pod(spec=SIDECAR, status=both)).gpu_ids == ("GPU-1", "GPU-2")
+    assert read(pod(spec=SIDECAR, status={"containerStatuses": [work]})).gpu_ids is None
+    assert read(pod({}, spec=SIDECAR)).has_gpus
+
+
+def test_a_mirror_pod_is_static() -> None:
+    annotations = {"kubernetes.io/config.mirror": "5c02b9"}
+    static = read(pod(metadata={"annotations": annotations, "ownerReferences": [owner("Node")]}))
+    assert (static.is_static, static.controller) == (True, "Node")
+    assert not read(pod()).is_static
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerates"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"key": QUARANTINE, "operator": "Exists", "effect": "NoSchedule"}, True),
+        # The value of the taint is the class of the fault, which a later fault changes.
+        ({"key": QUARANTINE, "operator": "Equal", "value": "gpu"}, True),
+        ({"key": QUARANTINE}, True),
+        ({"key": QUARANTINE, "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "nodeguard.dev/suspect", "operator": "Exists"}, False),
+        ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, False),
+        ({"operator": "Exists", "effect": "NoExecute"}, False),
+    ],
+)
+def test_tolerations_of_the_quarantine(toleration: dict[str, str], tolerates: bool) -> None:
+    other = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
+    assert read(pod(spec={"tolerations": [other, toleration]})).tolerates_quarantine is tolerates
+
+
+@pytest.mark.parametrize(
+    "change", [{"type": "Ready"}, {"status": "False"}, {"reason": "PreemptionByScheduler"}], ids=str
+)
+def test_another_disruption_is_no_eviction(change: dict[str, str]) -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", **change}
+    assert not read(pod(status={"conditions": [condition]})).is_evicted
+
+
+def test_a_wrong_type_is_an_error() -> None:
+    with pytest.raises(msgspec.ValidationError, match="labels"):
+        decoded(pod(metadata={"labels": "train"}))
