@@ -118,11 +118,10 @@ class AggregatorApp:
         service.plan_listeners.append(lambda _plan, _now: wake_actions.set())
         drains = DrainRunner(
             lambda: planner.policy.drain,
-            lambda now: limited_drains(
-                planner, backend.action_store.actions(), fleet_drain_candidates(planner, now), now
-            ),
+            lambda now: fleet_drain_candidates(planner, now),
             backend.action_store.actions,
             lambda: backend.drain_cluster if service.is_active else None,
+            limits=lambda ready, now: limited_drains(planner, backend.action_store.actions(), ready, now),
             on_changed=wake_actions.set,
         )
         service.plan_listeners.append(lambda _plan, _now: drains.wake())

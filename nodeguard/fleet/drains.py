@@ -36,8 +36,9 @@ def fleet_drain_candidates(planner: Planner, now: Instant) -> list[DrainCandidat
 def limited_drains(
     planner: Planner, actions: Iterable[NodeAction], candidates: Collection[DrainCandidate], now: Instant
 ) -> list[DrainCandidate]:
-    """Return the candidates, those beyond a limit with it as their blocker; see within_limits. actions: all
-    that are stored. Limits are for new drains: a candidate with a stored drain stays as it is.
+    """Return the candidates, those beyond a limit with it as their blocker; see within_limits. candidates:
+    those with pods that may leave, as any other needs no part of a limit. actions: all that are stored.
+    Limits are for new drains: a candidate with a stored drain stays as it is.
     """
     state = planner.state
     drains = [action for action in actions if action.kind == ActionKind.DRAIN]

@@ -55,6 +55,12 @@ class DrainAttempt(Struct):
     """What the drain that has begun waits for."""
     remaining: tuple[str, ...] = ()
 
+    @property
+    def may_leave(self) -> bool:
+        """Return whether there are pods to evict, and all of them may leave by the latest assessment."""
+        found = self.assessment
+        return found is not None and bool(found.pods) and not (found.reason or self.is_refused)
+
     def is_fresh(self, mono: float) -> bool:
         """Return whether the latest assessment allows the first eviction now."""
         is_allowed = self.assessment is not None and not (self.assessment.reason or self.is_refused)

@@ -35,13 +35,18 @@ _PARALLEL = 4
 _Key = tuple[str, str]
 
 
+def _no_limits(candidates: Collection[DrainCandidate], _: Instant) -> Collection[DrainCandidate]:
+    return candidates
+
+
 class DrainRunner:
     """Carries drains out while this aggregator leads.
 
-    policy: returns the policy of drains. candidates: returns the present candidates; those beyond a limit
-    have it as their blocker. actions: returns the stored actions. cluster: returns the cluster of the present
-    leader session; None while this aggregator does not lead, or has no cluster. on_changed: is called when
-    `requested` or `outcomes` have changed. evicted: number of pods that were evicted since the start.
+    policy: returns the policy of drains. candidates: returns the present candidates. limits: returns those of
+    them with pods that may leave, those beyond a limit with it as their blocker. actions: returns the stored
+    actions. cluster: returns the cluster of the present leader session; None while this aggregator does not
+    lead, or has no cluster. on_changed: is called when `requested` or `outcomes` have changed. evicted:
+    number of pods that were evicted since the start.
     """
 
     def __init__(
@@ -51,11 +56,13 @@ class DrainRunner:
         actions: Callable[[], Collection[NodeAction]],
         cluster: Callable[[], DrainCluster | None],
         *,
+        limits: Callable[[Collection[DrainCandidate], Instant], Collection[DrainCandidate]] = _no_limits,
         on_changed: Callable[[], object] = lambda: None,
         now: Callable[[], Instant] = current_instant,
     ) -> None:
         self._policy = policy
         self._candidates = candidates
+        self._limits = limits
         self._actions = actions
         self._cluster = cluster
         self._on_changed = on_changed
@@ -158,7 +165,7 @@ class DrainRunner:
             for action in ended
             if not action.state.is_finished
         ]
-        for key, candidate in present.items():
+        for key, candidate in (present | self._ready(self._now())).items():
             report = _report(candidate, stored.get(key), self._attempts.get(key) or DrainAttempt())
             reports += [] if report is None else [report]
         return tuple(reports)
@@ -171,14 +178,26 @@ class DrainRunner:
         if self._policy().mode != DrainMode.ENFORCE:
             return []
         now, assessed = self._now(), []
-        for candidate in self._present:
-            attempt = self._attempts.get((candidate.uid, candidate.request))
-            if candidate.blocker or attempt is None or not attempt.is_fresh(now.mono):
+        for (uid, request), candidate in self._ready(now).items():
+            attempt = self._attempts[uid, request]
+            if candidate.blocker or attempt.assessment is None or not attempt.is_fresh(now.mono):
                 continue
-            pods = attempt.assessment.pods if attempt.assessment is not None else ()
-            if pods and stored_drain(candidate, drains) is None:
-                assessed.append(drain_action(candidate, pods, now.wall))
+            if stored_drain(candidate, drains) is None:
+                assessed.append(drain_action(candidate, attempt.assessment.pods, now.wall))
         return assessed
+
+    def _ready(self, now: Instant) -> dict[_Key, DrainCandidate]:
+        """Return the candidates with pods that may leave, by the limits. Any other uses no limit: a
+        quarantined node without pods would keep all others from being drained.
+        """
+        ready = [
+            candidate
+            for candidate in self._present
+            if not candidate.blocker
+            and (attempt := self._attempts.get((candidate.uid, candidate.request))) is not None
+            and attempt.may_leave
+        ]
+        return {(candidate.uid, candidate.request): candidate for candidate in self._limits(ready, now)}
 
     async def _assess(self, candidate: DrainCandidate, attempt: DrainAttempt, cluster: DrainCluster) -> None:
         """Assess the set of a candidate without a drain."""

@@ -15,6 +15,7 @@ from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.aggregator.actions.loop import ActionBackend, ActionLoop
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.drains import limited_drains
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.action_object import decode_action
 from nodeguard.kube.action_store import KubernetesActionStore
@@ -117,7 +118,8 @@ class DrainReplica:
     DrainCluster of its own session. sent: uids of pods in its evictions, with the state of their action.
     """
 
-    def __init__(self, world: PodCluster) -> None:
+    def __init__(self, world: PodCluster, planner: Planner | None = None) -> None:
+        """planner: the limits of drains are those of its fleet; None for no limits."""
         self.world = world
         self.api = UnreliableApi(world.api)
         self.fault: tuple[int, str] = (-1, "")
@@ -135,6 +137,11 @@ class DrainReplica:
             lambda _: list(self.candidates.values()),
             self.action_store.actions,
             lambda: self if self.is_leader else None,
+            limits=lambda ready, now: (
+                limited_drains(planner, self.action_store.actions(), ready, now)
+                if planner is not None
+                else ready
+            ),
             now=self._now,
         )
         self.loop = ActionLoop(
