@@ -8,6 +8,7 @@ or withdraws it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -25,6 +26,8 @@ from nodeguard.model.drain import DrainMode, DrainPolicy
 from nodeguard.model.eviction import DrainCluster, PodReadError
 from nodeguard.model.instant import Instant
 from nodeguard.model.pod import PodKey
+
+logger = logging.getLogger(__name__)
 
 # Seconds between two turns without a change.
 _TICK = 1.0
@@ -82,7 +85,10 @@ class DrainRunner:
         """Take turns until the task is cancelled."""
         while True:
             self._wake.clear()
-            await self.turn()
+            try:
+                await self.turn()
+            except Exception:  # the data of one node must not stop the loop
+                logger.exception("internal error in a drain, please report it")
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TICK):
                     await self._wake.wait()
@@ -221,8 +227,9 @@ class DrainRunner:
         except PodReadError as error:
             self._read_failed(action, attempt, str(error))
             return
+        # The leader that confirmed the set knows what it evicted: there, a pod that is gone ended by itself.
         own = [pods.get(key.uid) for key in action.pods]
-        if any(pod is None or pod.is_evicted for pod in own):
+        if attempt.assessment is None and any(pod is None or pod.is_evicted for pod in own):
             attempt.has_evicted = True
         attempt.is_read = True
         now = self._now()

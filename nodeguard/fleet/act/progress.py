@@ -19,7 +19,7 @@ from nodeguard.model.action import ActionKind, ActionState, NodeAction
 KEEP_FINISHED = 86_400
 
 _WITHDRAWN = "the clear was replaced, or its incident ended"
-_DRAIN_WITHDRAWN = "the fault ended, or its pods may not leave now"
+_DRAIN_WITHDRAWN = "no pod was evicted: the fault ended, or its pods may not leave now"
 
 
 class ActionOutcome(Struct, frozen=True):
@@ -122,16 +122,17 @@ def _next_state(
 ) -> NodeAction:
     """Return an action that is not finished as it goes on. no_longer: why it is not wanted, else empty."""
     is_running = action.state == ActionState.RUNNING
-    if outcome is not None and is_running:
-        if outcome.state == ActionState.RUNNING:
-            return action if action.begun_at else replace(action, begun_at=int(now))
+    if outcome is not None and is_running and outcome.state != ActionState.RUNNING:
         return _changed(action, outcome.state, outcome.message, now, outcome.carried_out)
     if no_longer:
         return _withdrawn(action, no_longer, now)
     if action.deadline and age(action.created_at) >= _most_age(action):
         message = "the agent did not answer in time"
         return _changed(action, ActionState.UNKNOWN if is_running else ActionState.FAILED, message, now)
-    return action if is_running else _changed(action, ActionState.RUNNING, "", now)
+    if not is_running:
+        return _changed(action, ActionState.RUNNING, "", now)
+    # The only outcome of an action that goes on is the begin of its evictions.
+    return replace(action, begun_at=int(now)) if outcome is not None and not action.begun_at else action
 
 
 def _withdrawal(action: NodeAction) -> str:
@@ -143,7 +144,7 @@ def _withdrawn(action: NodeAction, reason: str, now: float) -> NodeAction:
     if action.kind == ActionKind.DRAIN:
         is_early = not action.begun_at
         state = ActionState.CANCELLED if is_early else ActionState.SUPERSEDED
-        return _changed(action, state, f"no pod was evicted: {reason}", now)
+        return _changed(action, state, reason, now)
     if action.state == ActionState.RESERVED:
         return _changed(action, ActionState.CANCELLED, f"{reason} before the agent was asked", now)
     return _changed(action, ActionState.SUPERSEDED, f"{reason} before the agent answered", now)

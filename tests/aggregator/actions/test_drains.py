@@ -5,10 +5,13 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.aggregator.actions.drains import DrainRunner
+from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.model.action import ActionState, NodeAction
-from nodeguard.model.drain import DrainMode
+from nodeguard.model.drain import DrainMode, DrainPolicy
 from nodeguard.model.eviction import Eviction
+from nodeguard.model.instant import Instant
 from nodeguard.model.pod import NodePod
 from tests.aggregator.actions.drain_replicas import (
     GANG,
@@ -19,6 +22,7 @@ from tests.aggregator.actions.drain_replicas import (
     PodCluster,
     candidate,
 )
+from tests.waiting import in_background, until_async
 
 
 class Scene(PodCluster):
@@ -37,9 +41,9 @@ class Scene(PodCluster):
         self.replica.is_leader = True
 
     def play(self, seconds: float) -> None:
-        asyncio.run(self._play(seconds))
+        asyncio.run(self.advance(seconds))
 
-    async def _play(self, seconds: float) -> None:
+    async def advance(self, seconds: float) -> None:
         end = self.now + seconds
         while self.now < end:
             self.replica.catch_up()
@@ -204,6 +208,20 @@ def test_a_fault_that_ends_before_the_first_eviction_cancels_the_drain() -> None
     assert scene.drain.state == ActionState.CANCELLED
 
 
+async def test_a_pod_that_ends_by_itself_begins_no_drain() -> None:
+    """Its begin is recorded, then a pod ends and an operator pauses nodeguard before the first eviction."""
+    scene = Scene()
+    while not scene.stored() or not scene.drain.begun_at:
+        scene.replica.catch_up()
+        await scene.replica.runner.turn()
+        await scene.replica.loop_turn()
+    del scene.pods[scene.drain.pods[0].uid]
+    scene.candidates[NODE] = replace(scene.candidates[NODE], blocker="paused")
+    await scene.advance(30.0)
+    assert not scene.evicted
+    assert scene.drain.state == ActionState.SUPERSEDED
+
+
 def test_a_successor_ends_a_drain_that_has_begun() -> None:
     scene = Scene()
     scene.play(5.0)
@@ -229,3 +247,22 @@ def test_pods_that_cannot_be_read_are_the_reason() -> None:
     assert scene.reason == "no response"
     scene.play(30.0)
     assert len(scene.evicted) == 4
+
+
+async def test_an_internal_error_is_logged_and_the_next_turn_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    turns = list[Instant]()
+
+    def candidates(now: Instant) -> list[DrainCandidate]:
+        turns.append(now)
+        raise ValueError("a report without a name")
+
+    cluster = DrainReplica(PodCluster())
+    runner = DrainRunner(DrainPolicy, candidates, tuple, lambda: cluster)
+    runner.wake()
+    async with in_background(runner.run()):
+        await until_async(lambda: turns)
+        runner.wake()
+        await until_async(lambda: len(turns) > 1)
+    assert "internal error in a drain, please report it" in caplog.text

@@ -123,6 +123,13 @@ def test_the_begin_is_recorded_once() -> None:
     assert again.advance == ()
 
 
+def test_the_drain_of_a_deleted_node_ends() -> None:
+    outcomes = {BEGUN.key: ActionOutcome(ActionState.RUNNING)}
+    due = progress([BEGUN], [BEGUN], (), outcomes, lambda _: False, NOW, age_at(NOW))
+    [(_, after)] = due.advance
+    assert (after.state, after.message) == (ActionState.SUPERSEDED, "the Node is deleted")
+
+
 def test_a_withdrawal_says_that_no_pod_was_evicted() -> None:
     due = progress([RUNNING], [], (), {}, lambda _: True, NOW, age_at(NOW))
     [(_, after)] = due.advance
