@@ -14,6 +14,7 @@ from tests.controlplane.definitions import define_incidents
 from tests.controlplane.objects import clear, node
 from tests.kube.detour import Detour
 from tests.kube.leases import LEASES
+from tests.kube.real_pods import BUDGETS, NODE, OTHER, PODS, Pods
 from tests.kube.writing import NODES
 
 
@@ -81,3 +82,13 @@ def names(controlplane: Cluster) -> list[str]:
         "kube-controller-manager",
     )
     return names
+
+
+@pytest_asyncio.fixture
+async def pods(controlplane: Cluster, api: ApiClient) -> AsyncIterator[Pods]:
+    controlplane.api.delete(BUDGETS)
+    for name in (NODE, OTHER):
+        controlplane.api.post(NODES, node(name))
+    yield Pods(controlplane, api)
+    controlplane.api.delete(PODS)
+    controlplane.api.delete(BUDGETS)

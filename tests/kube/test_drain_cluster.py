@@ -2,93 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from nodeguard.kube import eviction
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.eviction import KubernetesDrainCluster
-from nodeguard.kube.fenced_client import FencedClient
 from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
-from nodeguard.model.pod import NodePod, PodKey
-from tests.controlplane.api import Object
+from nodeguard.model.pod import PodKey
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.objects import node, pod
-
-NODE, OTHER = "gpu-1", "gpu-2"
-NODES = "/api/v1/nodes"
-PODS = "/api/v1/namespaces/default/pods"
-BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-
-
-class Pods:
-    """The pods of a Node in namespace `default`: what a drain reads and does, and what a test does."""
-
-    def __init__(self, cluster: Cluster, api: ApiClient) -> None:
-        self._cluster, self.version = cluster, ""
-        self.drain = drain_cluster(api, lambda _name: self.version)
-
-    def run(self, name: str, host: str = NODE, phase: str = "Running", gpu: str = "", **labels: str) -> None:
-        """Create a pod on a Node, with the status that a kubelet reports. gpu: id of its GPU."""
-        created = pod(name, labels=labels)
-        created["spec"] |= {"nodeName": host, "terminationGracePeriodSeconds": 30}
-        self._cluster.api.post(PODS, created)
-        container: Object = {"name": "work", "image": "work", "imageID": "", "ready": True, "restartCount": 0}
-        if gpu:
-            devices = [{"resourceID": gpu, "health": "Healthy"}]
-            container["allocatedResourcesStatus"] = [{"name": "nvidia.com/gpu", "resources": devices}]
-        ready = {"type": "Ready", "status": "True"}
-        status = {"phase": phase, "conditions": [ready], "containerStatuses": [container]}
-        self._cluster.api.patch(f"{PODS}/{name}/status", {"status": status})
-
-    def protect(self, name: str, min_available: int, allowed: int, **labels: str) -> None:
-        """Create a disruption budget, and wait until the controller has counted what it allows."""
-        spec = {"minAvailable": min_available, "selector": {"matchLabels": labels}}
-        self._cluster.api.post(BUDGETS, {"metadata": {"name": name}, "spec": spec})
-        self.until_allowed(name, allowed)
-
-    def until_allowed(self, name: str, allowed: int) -> None:
-        def is_counted() -> bool:
-            found = self._cluster.api.get(f"{BUDGETS}/{name}")
-            status: Object = found.get("status", {})
-            current = {"observedGeneration": found["metadata"]["generation"], "disruptionsAllowed": allowed}
-            return current.items() <= status.items()
-
-        self._cluster.until(is_counted, "kube-controller-manager")
-
-    def stored(self, name: str) -> Object:
-        return self._cluster.api.get(f"{PODS}/{name}")
-
-    def remove(self, name: str) -> None:
-        """Delete a pod at once, as a kubelet does that has ended it."""
-        self._cluster.api.delete(f"{PODS}/{name}")
-
-    async def read(self, name: str) -> NodePod:
-        """Return a pod as a drain reads it."""
-        self.version = self.stored(name)["metadata"]["resourceVersion"]
-        [found] = [found for found in await self.drain.node_pods(NODE) if found.key.name == name]
-        return found
-
-    async def evict(self, evicted: NodePod, *, is_dry_run: bool = False) -> EvictionState:
-        return (await self.drain.evict(evicted, is_dry_run=is_dry_run)).state
-
-
-def drain_cluster(api: ApiClient, version: Callable[[str], str]) -> KubernetesDrainCluster:
-    client = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 30.0, renewals=lambda: 1)
-    return KubernetesDrainCluster(client, version)
-
-
-@pytest_asyncio.fixture
-async def pods(controlplane: Cluster, api: ApiClient) -> AsyncIterator[Pods]:
-    controlplane.api.delete(BUDGETS)
-    for name in (NODE, OTHER):
-        controlplane.api.post(NODES, node(name))
-    yield Pods(controlplane, api)
-    controlplane.api.delete(PODS)
-    controlplane.api.delete(BUDGETS)
+from tests.kube.real_pods import NODE, NODES, OTHER, Pods, drain_cluster
 
 
 async def test_the_unfinished_pods_of_a_node_are_read_as_new_as_the_node(

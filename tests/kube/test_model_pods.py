@@ -1,0 +1,178 @@
+"""The model of pods, budgets and evictions answers random operations as a real control plane does."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from nodeguard.model.eviction import DrainCluster, EvictionState
+from nodeguard.model.pod import NodePod
+from tests.controlplane.cluster import Cluster
+from tests.kube.model_pods import ModelPods
+from tests.kube.real_pods import BUDGETS, NODE, PODS, Pods
+from tests.waiting import until
+
+NAMES = ("a", "b", "c", "d")
+LABELS: tuple[dict[str, str], ...] = ({"app": "x"}, {"app": "x"}, {"app": "x", "tier": "y"}, {})
+SELECTORS = {"b1": {"app": "x"}, "b2": {"tier": "y"}}
+
+# Disruptions allowed, healthy pods, and names of disrupted ones.
+Counts = tuple[int, int, list[str]]
+
+
+class Model:
+    """The operations of a test on the model."""
+
+    def __init__(self) -> None:
+        self.pods = ModelPods(0.0, grace=30.0)
+        self.drain: DrainCluster = self.pods
+
+    def run(self, name: str, phase: str, labels: dict[str, str]) -> str:
+        uid = self.pods.create(NODE, "default", name, labels=labels)
+        if phase == "Pending":
+            self.pods.pending.add(uid)
+        return uid
+
+    def touch(self, pod: NodePod) -> None:
+        self.pods.change(pod.key.uid)
+
+    def remove(self, pod: NodePod) -> None:
+        self.pods.ends[pod.key.uid] = self.pods.now
+
+    def protect(self, name: str, minimum: int) -> None:
+        self.pods.protect("default", name, SELECTORS[name], minimum)
+
+    def unprotect(self, name: str) -> None:
+        self.pods.budgets = [budget for budget in self.pods.budgets if budget.name != name]
+
+    def counts(self) -> dict[str, Counts]:
+        self.pods.sync()
+        return {
+            budget.name: (budget.allowed, budget.healthy, sorted(budget.disrupted))
+            for budget in self.pods.budgets
+        }
+
+
+class Real:
+    """The same on a control plane."""
+
+    def __init__(self, pods: Pods, cluster: Cluster) -> None:
+        self.pods, self.drain, self._api = pods, pods.drain, cluster.api
+
+    def run(self, name: str, phase: str, labels: dict[str, str]) -> str:
+        self.pods.run(name, phase=phase, **labels)
+        self._read_what_is_stored(name)
+        uid: str = self.pods.stored(name)["metadata"]["uid"]
+        return uid
+
+    def touch(self, pod: NodePod) -> None:
+        annotations = {"test": pod.version}
+        self._api.patch(f"{PODS}/{pod.key.name}", {"metadata": {"annotations": annotations}})
+        self._read_what_is_stored(pod.key.name)
+
+    def remove(self, pod: NodePod) -> None:
+        self.pods.version = self._api.delete(f"{PODS}/{pod.key.name}")["metadata"]["resourceVersion"]
+
+    def protect(self, name: str, minimum: int) -> None:
+        spec = {"minAvailable": minimum, "selector": {"matchLabels": SELECTORS[name]}}
+        self._api.post(BUDGETS, {"metadata": {"name": name}, "spec": spec})
+
+    def unprotect(self, name: str) -> None:
+        self._api.delete(f"{BUDGETS}/{name}")
+
+    def counts(self) -> dict[str, Counts]:
+        budgets = self._api.get(BUDGETS)
+        self.pods.version = budgets["metadata"]["resourceVersion"]
+        statuses = {item["metadata"]["name"]: item.get("status", {}) for item in budgets["items"]}
+        return {
+            name: (
+                status.get("disruptionsAllowed", -1),
+                status.get("currentHealthy", -1),
+                sorted(status.get("disruptedPods", {})),
+            )
+            for name, status in statuses.items()
+        }
+
+    def _read_what_is_stored(self, name: str) -> None:
+        self.pods.version = self.pods.stored(name)["metadata"]["resourceVersion"]
+
+
+class Client:
+    """A client of either, with the pods that it has read, by name, and their uids in the order of creation."""
+
+    def __init__(self, server: Model | Real) -> None:
+        self.server = server
+        self.seen: dict[str, list[NodePod]] = {}
+        self.uids: list[str] = []
+        self.budgets: set[str] = set()
+
+    async def operate(self, choice: random.Random) -> tuple[Any, ...]:
+        """Do one random operation, the same for the same state of the source."""
+        name, age, is_dry_run = choice.choice(NAMES), choice.choice([0, 0, 1]), choice.random() < 0.3
+        phase, labels = choice.choice(["Running"] * 4 + ["Pending"]), choice.choice(LABELS)
+        minimum, budget = choice.randrange(3), choice.choice(["b1", "b1", "b2"])
+        operation = choice.choice(["run"] * 3 + ["evict"] * 6 + ["touch", "remove", "budget"])
+        present = {pod.key.name: pod for pod in await self.server.drain.node_pods(NODE)}
+        pod = present.get(name)
+        if operation == "budget":
+            (self.server.unprotect if budget in self.budgets else self._protect(minimum))(budget)
+            self.budgets ^= {budget}
+        elif operation == "run" and pod is None:
+            self.uids.append(self.server.run(name, phase, labels))
+        elif operation == "touch" and pod is not None:
+            self.server.touch(pod)
+        elif operation == "remove" and pod is not None and pod.is_terminating:
+            self.server.remove(pod)
+        elif operation == "evict" and self.seen.get(name):
+            read = self.seen[name]
+            response = await self.server.drain.evict(
+                read[-1 - min(age, len(read) - 1)], is_dry_run=is_dry_run
+            )
+            return operation, name, age, is_dry_run, response.state
+        else:
+            operation = "none"
+        return operation, name
+
+    def _protect(self, minimum: int) -> Any:
+        return lambda budget: self.server.protect(budget, minimum)
+
+    async def state(self) -> tuple[list[Any], list[Any]]:
+        """Return the pods and budgets as a drain reads them."""
+        pods = sorted(await self.server.drain.node_pods(NODE), key=lambda pod: pod.key.name)
+        for pod in pods:
+            seen = self.seen.setdefault(pod.key.name, [])
+            if pod not in seen:
+                seen.append(pod)
+        budgets = await self.server.drain.disruption_budgets("default")
+        return (
+            [
+                (pod.key.name, self.uids.index(pod.key.uid), pod.is_terminating, pod.is_evicted, pod.labels)
+                for pod in pods
+            ],
+            sorted((budget.name, budget.allowed) for budget in budgets),
+        )
+
+
+def wait_for_counts(server: Model | Real, counts: dict[str, Counts], operation: object) -> None:
+    """Wait until the controller has counted the pods."""
+    until(lambda: server.counts() == counts, lambda: f"{operation}: {counts}, {server.counts()}")
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_the_model_answers_as_a_real_control_plane(
+    pods: Pods, controlplane: Cluster, seed: int
+) -> None:
+    model, real = Client(Model()), Client(Real(pods, controlplane))
+    sources = random.Random(seed), random.Random(seed)
+    states: Counter[str] = Counter()
+    for number in range(100):
+        expected = await real.operate(sources[0])
+        assert await model.operate(sources[1]) == expected, f"operation {number}"
+        wait_for_counts(real.server, model.server.counts(), expected)
+        assert await model.state() == await real.state(), f"operation {number}: {expected}"
+        states[str(expected[-1])] += 1
+    for state in (EvictionState.ACCEPTED, EvictionState.GONE, EvictionState.CHANGED, EvictionState.REFUSED):
+        assert states[state], state
