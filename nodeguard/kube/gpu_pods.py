@@ -29,6 +29,7 @@ class _Resources(Struct):
 class _Container(Struct):
     name: str
     resources: _Resources = field(default_factory=_Resources)
+    restarts: str | None = field(name="restartPolicy", default=None)
 
 
 class _Toleration(Struct):
@@ -94,11 +95,13 @@ def _node_pod(pod: _Pod) -> NodePod | None:
         return None
     meta, spec, status = pod.metadata, pod.spec, pod.status
     containers = (*spec.containers, *spec.init_containers)
-    with_gpus = {container.name for container in containers if _has_gpus(container)}
+    # An init container has ended before the others start, except for a side container.
+    lasting = (*spec.containers, *(item for item in spec.init_containers if item.restarts == "Always"))
+    with_gpus = {container.name for container in lasting if _has_gpus(container)}
     return NodePod(
         PodKey(meta.namespace, meta.name, meta.uid),
         meta.version,
-        has_gpus=bool(with_gpus),
+        has_gpus=any(map(_has_gpus, containers)),
         has_claims=bool(spec.claims) or any(container.resources.claims for container in containers),
         gpu_ids=_gpu_ids(with_gpus, (*status.containers, *status.init_containers)),
         labels=meta.labels,
@@ -118,10 +121,10 @@ def _has_gpus(container: _Container) -> bool:
 
 
 def _gpu_ids(with_gpus: set[str], statuses: Iterable[_ContainerStatus]) -> tuple[str, ...] | None:
-    """Return the ids of the devices that the containers with GPUs hold; None if any of them reports none."""
+    """Return the ids of the devices that some containers hold; None if any of them reports none."""
     ids: dict[str, list[str]] = {}
     for status in statuses:
-        for allocated in status.allocated:
+        for allocated in status.allocated if status.name in with_gpus else ():
             # The kubelet prefixes the resource of a claim with `claim:`.
             if allocated.name.startswith(_GPU_DOMAIN):
                 ids.setdefault(status.name, []).extend(device.id for device in allocated.resources)

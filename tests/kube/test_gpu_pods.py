@@ -144,6 +144,16 @@ def test_ids_need_those_of_each_container_with_gpus() -> None:
     assert read(pod({}, spec=SIDECAR)).has_gpus
 
 
+def test_an_init_container_that_has_ended_holds_nothing() -> None:
+    test = {"initContainers": [{"name": "test", "resources": GPU}]}
+    ended = {"initContainerStatuses": [held("GPU-9", name="test")], "containerStatuses": [held("GPU-1")]}
+    assert read(pod(spec=test, status=ended)).gpu_ids == ("GPU-1",)
+    unreported = {"initContainerStatuses": [{"name": "test"}], "containerStatuses": [held("GPU-1")]}
+    assert read(pod(spec=test, status=unreported)).gpu_ids == ("GPU-1",)
+    first = read(pod({}, spec=test))
+    assert (first.has_gpus, first.gpu_ids) == (True, ())
+
+
 def test_a_mirror_pod_is_static() -> None:
     annotations = {"kubernetes.io/config.mirror": "5c02b9"}
     static = read(pod(metadata={"annotations": annotations, "ownerReferences": [owner("Node")]}))

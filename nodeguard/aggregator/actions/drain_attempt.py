@@ -53,7 +53,6 @@ class DrainAttempt(Struct):
     outcome: ActionOutcome | None = None
     reason: str = ""
     """What the drain that has begun waits for."""
-    remaining: tuple[str, ...] = ()
 
     @property
     def may_leave(self) -> bool:
@@ -74,6 +73,11 @@ class DrainAttempt(Struct):
             return mono >= self.due_at
         # A confirmed drain waits until its begin is recorded.
         return bool(action.begun_at) or self.outcome is None
+
+    def start_again(self) -> None:
+        """Forget the stored drain: it was withdrawn, or an operator deleted its record."""
+        self.is_read = self.is_refused = self.has_evicted = False
+        self.outcome, self.reason, self.problems = None, "", {}
 
     def record_assessment(self, assessment: Assessment, mono: float) -> None:
         """Record an assessment. mono: seconds of the monotonic clock."""

@@ -208,7 +208,7 @@ class DrainRunner:
     async def _assess(self, candidate: DrainCandidate, attempt: DrainAttempt, cluster: DrainCluster) -> None:
         """Assess the set of a candidate without a drain."""
         assessment = await assess(cluster, candidate, self._policy().unknown_holders)
-        attempt.is_refused = False
+        attempt.start_again()
         attempt.record_assessment(assessment, self._now().mono)
 
     async def _carry_on(

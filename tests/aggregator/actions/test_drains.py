@@ -222,6 +222,18 @@ async def test_a_pod_that_ends_by_itself_begins_no_drain() -> None:
     assert scene.drain.state == ActionState.SUPERSEDED
 
 
+def test_a_drain_with_a_deleted_record_is_made_again_with_the_pods_of_now() -> None:
+    scene = Scene()
+    scene.play(60.0)
+    assert scene.drain.state == ActionState.SUCCEEDED
+    [name] = scene.api.objects
+    asyncio.run(scene.replica.action_store.delete(scene.drain))
+    assert name not in scene.api.objects
+    scene.create(NODE, "late", "GPU-0", {})
+    scene.play(100.0)
+    assert scene.evicted_names == [*GANG_NAMES, "late"]
+
+
 def test_a_successor_ends_a_drain_that_has_begun() -> None:
     scene = Scene()
     scene.play(5.0)
