@@ -234,6 +234,18 @@ def test_a_drain_with_a_deleted_record_is_made_again_with_the_pods_of_now() -> N
     assert scene.evicted_names == [*GANG_NAMES, "late"]
 
 
+def test_a_pod_that_came_after_the_record_joins_the_next_attempt() -> None:
+    scene = Scene()
+    scene.replica.catch_up()
+    asyncio.run(scene.replica.runner.turn())
+    asyncio.run(scene.replica.loop_turn())
+    scene.create(NODE, "late", "GPU-0", {})
+    scene.play(60.0)
+    first, second = sorted(scene.stored(), key=lambda action: action.attempt)
+    assert (first.state, len(first.pods)) == (ActionState.CANCELLED, 4)
+    assert (second.state, len(second.pods)) == (ActionState.SUCCEEDED, 5)
+
+
 def test_a_successor_ends_a_drain_that_has_begun() -> None:
     scene = Scene()
     scene.play(5.0)
