@@ -111,20 +111,18 @@ POLICY: Mapping[str, Scale] = {
 _PACKAGE = "nodeguard.fleet.diagnosis"
 
 MODULES: Mapping[str, tuple[str, ...]] = {
-    "check_firings": ("_FAULT_RATE", "_WARNING_RATE"),
     "candidates": (
         "_CLEARLY_LIKELIER",
         "_PAUSE",
         "_IN_TURN_CHANCE",
-        "_SMALL_PART",
-        "_AFTER_RECEIPT",
-        "_REPORTED",
     ),
+    "chosen_candidates": ("_CLEARLY_LIKELIER",),
+    "likelihood": ("DOMAIN_FAILS", "WRONG_LABEL"),
     "diagnosis": ("_LATER", "_PART"),
     "job_starts": ("_BEFORE", "_AFTER", "_TOLERANCE", "_SPREAD", "_OTHERS", "_READ_WITHIN"),
     "node_evidence": ("_TOGETHER",),
     "results": ("BEFORE_FIRST_VOTE", "ALL_REPORTED", "NO_AGENT", "_RECOVERING_AFTER", "_FEW"),
-    "settling_candidates": ("SOON", "_SAME_TIME", "_CLEARLY_LIKELIER"),
+    "settling_candidates": ("SOON", "_SAME_TIME"),
     "shared_versions": (
         "_MIN_VOTER_SHARE",
         "MAX_FLEET_SHARE",
@@ -132,11 +130,13 @@ MODULES: Mapping[str, tuple[str, ...]] = {
         "_MIN_SIGNIFICANCE",
         "_NEW_SECONDS",
     ),
-    "significance": ("DOMAIN_FAILS", "WRONG_LABEL", "_MEMORY", "_WORTH"),
+    "significance": ("_MEMORY", "_WORTH"),
     "stopped_agents": ("_RECENT",),
     "suppressed_checks": ("_RETRACTION_SHARE", "_RETRACTION_NODES"),
     "suspected_checks": ("_OF_ONE", "_SHARE_OF_ONE", "_MANY", "_STRAY_CHANCE", "_MISPLACED", "_CAUSES"),
     "vote_collector": ("VOTE_INTERVAL", "_ESTABLISHED", "_OLD"),
+    "vote_index": ("_FAULT_RATE", "_WARNING_RATE"),
+    "votes": ("_AFTER_RECEIPT", "_REPORTED", "_SMALL_PART"),
 }
 """Of modules of the diagnosis."""
 

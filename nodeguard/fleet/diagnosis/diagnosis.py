@@ -20,10 +20,11 @@ from nodeguard.fleet.diagnosis.results import (
     SuppressedCheck,
 )
 from nodeguard.fleet.diagnosis.settling_candidates import SOON, SettlingCandidates
+from nodeguard.fleet.diagnosis.shared_versions import new_version
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
 from nodeguard.fleet.diagnosis.suspected_checks import are_everywhere
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-from nodeguard.model.diagnosis import DiagnosisPolicy
+from nodeguard.model.diagnosis import VERSION_TOPOLOGIES, DiagnosisPolicy
 
 # Seconds between two evaluations while a domain or check only has to recover, and their maximum as a part of
 # the recovery time.
@@ -41,21 +42,17 @@ class Diagnosis:
     def __init__(self, rule: DiagnosisPolicy, evidence: NodeEvidence) -> None:
         recurrence = self._recurrence = Recurrence(rule)
         self.rule = rule
-        self.voting = VoteIndex(rule, evidence.members)
+        self.voting = VoteIndex(rule)
         self.domains = DegradedDomains(self.voting, recurrence, evidence)
         self._candidates = SettlingCandidates(self.voting, self.domains)
         self.checks = SuppressedChecks(self.voting, recurrence, evidence)
         self.jobs = JobStarts(self.voting, evidence)
         self.members = self.voting.members
         self.degraded_domains: Mapping[str, DegradedDomain] = self.domains.degraded
+        self.suppressed_checks: Mapping[str, SuppressedCheck] = self.checks.suppressed
         self._evaluated = -inf
         # The domains that nodes with others now had at the latest evaluation, by uid.
         self._moves: dict[str, tuple[str, ...]] = {}
-
-    @property
-    def suppressed_checks(self) -> Mapping[str, SuppressedCheck]:
-        """Return the suppressed checks, by check."""
-        return self.checks.suppressed
 
     @property
     def bad_starts(self) -> Mapping[str, BadJobStart]:
@@ -80,12 +77,18 @@ class Diagnosis:
 
         observed: whether the agent observed the onset; an agent that has just started sees old faults begin.
         """
-        if self.voting.record_firing(uid, check, at, observed=observed):
+        if self.checks.confine(uid, check, at):
+            self.voting.record_active(uid, check)
+            return
+        if self.voting.record_firing(uid, check, at, observed=observed) and not self.checks.suppression(
+            check, uid
+        ):
             self.voting.vote(uid, check, topologies, at)
 
     def record_cleared(self, uid: str, check: str) -> None:
         """Record that a check does not fire on a node any more."""
-        self.voting.firings_of(check).record_cleared(uid)
+        self.voting.record_cleared(uid, check)
+        self.checks.record_cleared(uid, check)
 
     def has_fault_class(self, check: str, fault_classes: Iterable[str]) -> bool:
         """Return whether a check may vote in one of some fault classes, as far as a report names it."""
@@ -96,12 +99,12 @@ class Diagnosis:
         self.rule = self._recurrence.rule = rule
         self.voting.set_rule(rule)
         self.domains.use_present_classes()
-        onsets = [
-            (at, uid, check) for check, own in self.voting.firings.items() for uid, at in own.latest.items()
-        ]
-        for at, uid, check in sorted(onsets):
+        firings = self.voting.firings.items()
+        for at, uid, check in sorted(
+            (at, uid, check) for check, own in firings for uid, at in own.latest.items()
+        ):
             if self.checks.suppression(check, uid) is None:
-                self.voting.vote(uid, check, self.voting.firings[check].topologies, at)
+                self.voting.vote(uid, check, self.voting.topologies_of(check), at)
         self._candidates.choose_again()
 
     def open(self, result: DegradedDomain | SuppressedCheck | BadJobStart) -> None:
@@ -134,7 +137,7 @@ class Diagnosis:
 
     def next_evaluation(self) -> float | None:
         """Return when to evaluate without new votes, in seconds of the clock; None for never."""
-        undecided = self._candidates.clocks or self.checks.suspected.since or self.jobs.is_undecided
+        undecided = self._candidates.clocks or self.checks.suspected or self.jobs.is_undecided
         if not (undecided or self.degraded_domains or self.suppressed_checks or self.bad_starts):
             return None
         return self._evaluated + (SOON if undecided else min(_LATER, self.rule.recovery.initial * _PART))
@@ -143,10 +146,10 @@ class Diagnosis:
         """Evaluate the votes. now: seconds of the clock. Returns whether the diagnosis has changed."""
         self.voting.begin(now)
         due = self.next_evaluation()
-        if not (self.voting.has_changed or self._moves) and (due is None or now < due):
+        if not (self.voting.changed_checks or self._moves) and (due is None or now < due):
             return False
-        before = dict(self.degraded_domains), self.suppressed_checks, self.bad_starts
-        self.voting.forget(now)
+        before = dict(self.degraded_domains), dict(self.suppressed_checks), self.bad_starts
+        self.voting.forget(self.suppressed_checks, now)
         self._follow_moves(now)
         if self.jobs.update(self.degraded_domains.values(), now):
             self._candidates.choose_again()
@@ -154,8 +157,8 @@ class Diagnosis:
         self.checks.vote_for_leaves(now)
         suppressed = {check for check, item in self.suppressed_checks.items() if not item.recovered}
         candidates = self._candidates.choose(suppressed, now)
-        self.checks.suspected.update(candidates, self._explained, now)
-        self.voting.has_changed = False
+        self.checks.update_suspected(candidates, self._explained, now)
+        self.voting.changed_checks.clear()
         self.voting.new_onsets.clear()
         self._diagnose(candidates, suppressed, now)
         for recovered in self.domains.clear_recovered(now):
@@ -182,9 +185,9 @@ class Diagnosis:
         candidates: as a degraded domain, or as checks that are suppressed on a version. suppressed: checks
         that were so before.
         """
-        doubted = self.checks.suppress_settled(now) | self.checks.suspected.since.keys()
+        doubted = self.checks.suppress_settled(now) | self.checks.suspected.keys()
         for candidate in list(self._candidates.settled_candidates(candidates, now)):
-            checks = self.voting.checks_on(candidate.fault_class, candidate.voters)
+            checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))
             # While a check is suspected, no domain becomes degraded for it. Once it is suppressed, its votes
             # are withdrawn: those of the other checks of its class, and of single leaves, decide.
             if not doubted.isdisjoint(checks):
@@ -197,21 +200,21 @@ class Diagnosis:
     def _begin(self, candidate: Candidate, checks: Iterable[str], now: float) -> set[str]:
         """Begin the diagnosis of a candidate with votes for some checks. Returns those that it suppresses."""
         self._candidates.drop(candidate)
-        version = self.voting.versions.explaining(candidate, now)
+        version = self._version_of(candidate, now)
         if not version:
             self.domains.begin(candidate, now)
             return set()
         suppressed = set[str]()
         for check in checks:
             is_new = any(self.checks.suppression(check, uid) is None for uid in candidate.voters)
-            if is_new and self.checks.suspected.may_be_false(check, candidate.voters, now):
+            if is_new and self.checks.may_be_false(check, candidate.voters, now):
                 self.checks.suppress(check, candidate.voters, candidate.window, version, now)
                 suppressed.add(check)
         return suppressed
 
     def _is_of_suppressed(self, candidate: Candidate, suppressed: Set[str]) -> bool:
         """Return whether nearly all votes of a candidate are for suppressed checks."""
-        checks = set(self.voting.checks_on(candidate.fault_class, candidate.voters))
+        checks = set(self.voting.checks_of(candidate.fault_class, candidate.voters))
         if checks.isdisjoint(suppressed):
             return False
         others = set[str]()
@@ -219,6 +222,12 @@ class Diagnosis:
             onsets = self.voting.firings[check].latest
             others |= {uid for uid, at in candidate.voters.items() if onsets.get(uid) == at}
         return len(others) < self.rule.min_nodes
+
+    def _version_of(self, candidate: Candidate, now: float) -> str:
+        """Return the version that explains the votes of a candidate; empty for none."""
+        if self.members.topology_of(candidate.domain) in VERSION_TOPOLOGIES:
+            return candidate.domain
+        return new_version(self.members, candidate, self.voting.version_changes, now)
 
     def _clear_explained(self, now: float) -> None:
         """Clear domains that became degraded before the job that explains their votes was known."""

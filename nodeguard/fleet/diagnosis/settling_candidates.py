@@ -1,20 +1,18 @@
-"""Candidates that explain the votes best, and wait for the settling time before they are degraded. Pure.
-
-A rack without power and a leaf switch that fails show in the same nodes. The domains of each topology are
-compared by the likelihood of the votes: a domain that fails shows in an unknown share of its nodes. Another
-node with a vote has a wrong label, or a fault of its own.
-"""
+"""Candidates that wait for the settling time before their domain is degraded. Pure."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence, Set
-from math import log
+from collections.abc import Collection, Container, Iterator, Set
 
 from nodeguard.fleet.diagnosis.candidates import significant_domains
+from nodeguard.fleet.diagnosis.chosen_candidates import choose_candidates
 from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
-from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain, fewest_nodes
-from nodeguard.fleet.diagnosis.significance import WRONG_LABEL, shared_fault_evidence
+from nodeguard.fleet.diagnosis.results import (
+    Candidate,
+    DegradedDomain,
+    fewest_nodes,
+)
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import is_within
@@ -24,9 +22,6 @@ SOON = 5.0
 
 # Seconds within which a fault begins on all nodes of a domain, if the windows of its class are no longer.
 _SAME_TIME = 600.0
-
-# The first topology of a fault class, its likeliest cause, is named unless another is so many times likelier.
-_CLEARLY_LIKELIER = 5.0
 
 
 class SettlingCandidates:
@@ -62,13 +57,16 @@ class SettlingCandidates:
                 leaves |= self._affected[fault_class].keys()
             if not leaves and not self._affected[fault_class]:
                 continue
-            affected = significant_domains(self._votes, votes, sorted(leaves), now)
+            affected = significant_domains(votes, sorted(leaves), self._votes.members, now)
             self._affected[fault_class] = self._still_affected(votes, leaves, suppressed) | affected
             for candidate in {candidate.domain: candidate for candidate in affected.values()}.values():
                 self._domains.join(candidate)
             candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
             new = [candidate for candidate in candidates.values() if not self._domains.covering(candidate)]
-            chosen += self._chosen(new, votes, now)
+            if new:
+                chosen += choose_candidates(
+                    new, votes, self._explained_for, self._votes.rule.fewest_affected, now
+                )
         self._continue_clocks(chosen, now)
         return chosen
 
@@ -104,28 +102,11 @@ class SettlingCandidates:
         """Drop a candidate."""
         self.clocks.pop((candidate.fault_class, candidate.domain), None)
 
-    def _chosen(
-        self, candidates: Collection[Candidate], votes: FaultVotes, now: float
-    ) -> Iterator[Candidate]:
-        """Yield the candidates of one fault class that are needed to explain the votes: those of the topology
-        that explains them best, then others with enough further votes.
+    def _explained_for(self, candidate: Candidate) -> set[str]:
+        """Return the nodes of which degraded domains explain the votes. A candidate explains those of its own
+        degraded parts better: otherwise the parts would be the candidates.
         """
-        covered: set[str] = set()
-
-        def unexplained(candidate: Candidate) -> int:
-            # It explains the votes of its own degraded parts better: otherwise these would be the candidates.
-            explained = self._domains.explained(candidate.fault_class, candidate.domain)
-            return len(candidate.voters.keys() - covered - explained)
-
-        left = list(candidates)
-        while left:
-            best = _likeliest(_connected(left), votes, unexplained, now)
-            for candidate in best:
-                least = max(votes.rule.fewest_affected(candidate.size), -(-len(candidate.voters) // 2))
-                if unexplained(candidate) >= least:
-                    yield candidate
-                    covered |= candidate.voters.keys()
-            left = [candidate for candidate in left if candidate not in best]
+        return self._domains.explained(candidate.fault_class, candidate.domain)
 
     def _has_ended(self, candidate: Candidate) -> bool:
         """Return whether hardly any node still shows a fault that lasts and begins on all nodes at about the
@@ -160,32 +141,3 @@ class SettlingCandidates:
         if votes.vote_class.lasting:
             recent |= self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
         return len(recent) < self._votes.rule.fewest_affected(candidate.size)
-
-
-def _connected(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the first candidate and all that share voters with it, or with one of these."""
-    group, rest = [candidates[0]], list(candidates[1:])
-    for member in group:
-        group += [other for other in rest if not member.voters.keys().isdisjoint(other.voters)]
-        rest = [other for other in rest if other not in group]
-    return group
-
-
-def _likeliest(
-    group: Iterable[Candidate], votes: FaultVotes, unexplained: Callable[[Candidate], int], now: float
-) -> list[Candidate]:
-    """Return the candidates of the topology that explains best the votes that nothing else explains."""
-    by_topology: dict[str, list[Candidate]] = defaultdict(list)
-    totals: dict[str, float] = defaultdict(float)
-    for candidate in group:
-        topology = candidate.domain.partition("/")[0]
-        by_topology[topology].append(candidate)
-        chance, counted = max(WRONG_LABEL, votes.chance(candidate.window, now)), unexplained(candidate)
-        evidence = shared_fault_evidence(len(candidate.voters), candidate.size, chance, counted)
-        totals[topology] += max(0.0, evidence)
-    enough = max(totals.values()) - log(_CLEARLY_LIKELIER)
-    return next(
-        by_topology[topology]
-        for topology in votes.vote_rules
-        if topology in by_topology and totals[topology] >= enough
-    )

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from math import ceil, inf
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
 from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
 from nodeguard.fleet.diagnosis.results import (
     ALL_REPORTED,
     NO_AGENT,
+    Candidate,
     Recurrence,
     SuppressedCheck,
     clearing_time,
     nth_largest,
     recovering_since,
 )
-from nodeguard.fleet.diagnosis.suspected_checks import SuspectedChecks
+from nodeguard.fleet.diagnosis.shared_versions import common_version, received_version
+from nodeguard.fleet.diagnosis.suspected_checks import unexplained_firings
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
 
@@ -29,72 +32,120 @@ _RETRACTION_NODES = 10
 
 
 class SuppressedChecks:
-    """The suppressed checks. suspected: those that are suppressed soon, unless something explains them."""
+    """The suppressed checks. suspected: since when, by check; suppressed soon, unless explained."""
 
     def __init__(self, votes: VoteIndex, recurrence: Recurrence, evidence: NodeEvidence) -> None:
-        self.suspected = SuspectedChecks(votes, evidence)
+        self.suppressed: dict[str, SuppressedCheck] = {}
+        self.suspected: dict[str, float] = {}
         self._votes = votes
         self._recurrence = recurrence
         self._evidence = evidence
-
-    @property
-    def suppressed(self) -> dict[str, SuppressedCheck]:
-        """Return the suppressions, by check."""
-        checks = self._votes.firings.items()
-        return {check: firings.suppressed for check, firings in checks if firings.suppressed is not None}
+        self._unexplained: dict[str, UnexplainedFirings] = {}
+        self._explained: dict[str, Set[str]] = {}  # nodes with another cause, by fault class
+        # Nodes on which the check still fires, by check: after an episode; and in an episode of a version, so
+        # that a node that gets another version stays in it.
+        self._remaining: dict[str, set[str]] = {}
 
     def suppression(self, check: str, uid: str) -> SuppressedCheck | None:
         """Return the suppression of a check on a node; None if it is not suppressed there."""
-        return self._votes.firings_of(check).suppression(uid)
+        suppressed = self.suppressed.get(check)
+        if suppressed is None or not self._is_in_scope(suppressed, uid):
+            return None
+        return None if self._is_kernel_confirmed(check, uid) else suppressed
 
     def is_suspected(self, check: str, uid: str) -> bool:
         """Return whether a check is suspected on a node."""
-        return check in self.suspected.since and uid not in self._votes.firings_of(check).kernel_confirmed
+        return check in self.suspected and not self._is_kernel_confirmed(check, uid)
+
+    def record_cleared(self, uid: str, check: str) -> None:
+        """Record that a check does not fire on a node any more."""
+        if check in self._remaining:
+            self._remaining[check].discard(uid)
 
     def follow_moves(self, moves: Mapping[str, Collection[str]]) -> None:
         """Follow the nodes that have other domains. A check that is suppressed on a version stays suppressed
         on a node that gets another version while the check fires there. moves: the earlier domains, by uid.
         """
         for check, suppressed in self.suppressed.items():
-            firings = self._votes.firings_of(check)
-            if not suppressed.recovered:
-                left = [uid for uid, before in moves.items() if suppressed.domain in before]
-                firings.remaining.update(uid for uid in left if check in self._evidence.shown_checks(uid))
-            firings.remaining -= {uid for uid in moves if not self._evidence.exists(uid)}
+            left = {
+                uid
+                for uid, before in moves.items()
+                if suppressed.domain in before and check in self._evidence.shown_checks(uid)
+            }
+            if left and not suppressed.recovered:
+                self._remaining.setdefault(check, set()).update(left)
+            if check in self._remaining:
+                self._remaining[check] -= {uid for uid in moves if not self._evidence.exists(uid)}
 
     def open(self, suppressed: SuppressedCheck) -> None:
         """Record that a check is suppressed, also since before this start, unless it is already."""
-        check, firings = suppressed.check, self._votes.firings_of(suppressed.check)
-        if firings.suppressed is not None:
+        check = suppressed.check
+        if self.suppressed.setdefault(check, suppressed) is not suppressed:
             return
-        firings.suppressed = suppressed
+        firings = self._votes.firings_of(check)
         if suppressed.recovered:
+            self._remaining[check] = set()
             # Reports may come before the recorded incidents are read: they voted.
             for uid, at in {**firings.latest, **self._evidence.nodes_showing(check)}.items():
-                if firings.confine(uid, at):
+                if self.confine(uid, check, at):
                     firings.forget_onset(uid)
-        in_scope = filter(firings.is_in_scope, firings.latest)
-        self._votes.withdraw(check, {*suppressed.nodes, *firings.remaining, *in_scope})
+        nodes = {*suppressed.nodes, *self._remaining.get(check, ())}
+        nodes.update(uid for uid in firings.latest if self._is_in_scope(suppressed, uid))
+        self._votes.withdraw(check, nodes, self.suppression)
 
     def end(self, suppressed: SuppressedCheck, at: float) -> None:
         """Record that a check was suppressed until a time, also before this start: earlier onsets do not
         count where it was. Since its confinement, they count.
         """
-        check, firings = suppressed.check, self._votes.firings_of(suppressed.check)
-        if firings.suppressed is not None and firings.suppressed.since <= at:
-            firings.suppressed, firings.remaining = None, set()
+        check, present = suppressed.check, self.suppressed.get(suppressed.check)
+        if present is not None and present.since <= at:
+            del self.suppressed[check]
+            self._remaining.pop(check, None)
         self._recurrence.record_end(check, suppressed.times, at)
         until = inf if suppressed.confined_at is None else suppressed.confined_at + CLOCK_TOLERANCE
-        ended, domain = min(at, until), suppressed.domain
-        firings.ended[domain] = max(ended, firings.ended.get(domain, ended))
-        self._votes.withdraw(check, firings.forget_onsets(ended, domain))
+        self._votes.end_suppression(check, min(at, until), suppressed.domain, self.suppression)
+
+    def confine(self, uid: str, check: str, at: float) -> bool:
+        """Add a node to those on which a suppression stays, if the check fires on it since before that was
+        confined. at: the onset. Returns whether it is one of them.
+        """
+        suppressed = self.suppressed.get(check)
+        if suppressed is None or suppressed.confined_at is None:
+            return False
+        if not self._has_version(suppressed, uid) or at > suppressed.confined_at + CLOCK_TOLERANCE:
+            return False
+        self._remaining[check].add(uid)
+        return True
+
+    def update_suspected(
+        self, candidates: Collection[Candidate], explained: Callable[[str], Set[str]], now: float
+    ) -> None:
+        """Update the suspected checks. explained: returns the nodes on which a fault class has a cause."""
+        votes, rule = self._votes, self._votes.rule
+        self._explained = {name: explained(name) for name in votes.votes_by_class}
+        self._unexplained = {}
+        for check, firings in votes.firings.items():
+            scope = self._scope(self.suppressed[check]) if check in self.suppressed else frozenset[str]()
+            if scope is None or len(firings.latest) < rule.suppression.min_nodes:
+                continue
+            unexplained = unexplained_firings(check, votes, candidates, self._caused(check) | scope, now)
+            if unexplained is None or not self.may_be_false(check, unexplained.nodes, now):
+                continue
+            onsets = {uid: firings.latest[uid] for uid in unexplained.nodes}
+            if not votes.were_judged(onsets, rule.grace_period):
+                self._unexplained[check] = unexplained
+        self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
+
+    def may_be_false(self, check: str, uids: Collection[str], now: float) -> bool:
+        """Return whether a check may be wrong on nodes: on a fact, only if what reads it is new there."""
+        is_fact = self._evidence.is_fact(check, uids)
+        return not is_fact or bool(received_version(uids, self._votes.version_changes, now))
 
     def update_retractions(self) -> None:
         """Update whether the suppressed checks retract marks."""
         for check, suppressed in self.suppressed.items():
             if not suppressed.retracts and not suppressed.recovered:
-                retracts = self._is_wide(suppressed)
-                self._votes.firings_of(check).suppressed = replace(suppressed, retracts=retracts)
+                self.suppressed[check] = replace(suppressed, retracts=self._is_wide(suppressed))
 
     def vote_for_leaves(self, now: float) -> None:
         """Have nodes vote for checks that are suppressed, where one domain has more new onsets than the false
@@ -104,23 +155,32 @@ class SuppressedChecks:
             suppressed = self.suppressed[check]
             if suppressed.recovered or suppressed.domain:
                 continue
-            firings, since = self._votes.firings[check], suppressed.since
-            latest = firings.latest
+            latest, since = self._votes.firings[check].latest, suppressed.since
             recent = [uid for uid in self._votes.new_onsets[check] if latest.get(uid, since) > since]
             rate = len(latest) / max(1.0, now - suppressed.began) / max(1, len(self._votes.members))
-            for votes in firings.classes.values():
+            topologies = self._votes.topologies_of(check)
+            for votes in self._votes.classes_of(check).values():
                 for uid in votes.concentrated(recent, latest, since, rate, now):
-                    self._votes.vote(uid, check, firings.topologies, latest[uid])
+                    self._votes.vote(uid, check, topologies, latest[uid])
 
-    def suppress_settled(self, now: float) -> Set[str]:
+    def _caused(self, check: str) -> set[str]:
+        """Return the nodes on which another cause than a false alarm explains a check."""
+        explained = (self._explained[name] for name in self._votes.classes_of(check))
+        return self._votes.explained_by_ended_domains(check).union(*explained)
+
+    def suppress_settled(self, now: float) -> set[str]:
         """Suppress the checks that have been suspected for long enough. Returns them."""
-        settled, versions = self.suspected.take_settled(now), self._votes.versions
-        for check, unexplained in settled.items():
-            nodes = unexplained.nodes
-            is_fact = self._evidence.is_fact(check, nodes)
-            domain = versions.received(nodes, now) if is_fact else versions.common(nodes)
-            self.suppress(check, nodes, unexplained.window, domain, now, unexplained.limit)
-        return settled.keys()
+        settled = {
+            check for check, since in self.suspected.items() if now - since >= self._votes.rule.grace_period
+        }
+        for check in settled:
+            unexplained = self._unexplained[check]
+            domain = common_version(self._votes.members, unexplained.nodes)
+            if self._evidence.is_fact(check, unexplained.nodes):
+                domain = received_version(unexplained.nodes, self._votes.version_changes, now)
+            self.suppress(check, unexplained.nodes, unexplained.window, domain, now, unexplained.limit)
+            del self.suspected[check]
+        return settled
 
     def suppress(
         self, check: str, uids: Iterable[str], window: float, domain: str, now: float, limit: int = 0
@@ -128,18 +188,17 @@ class SuppressedChecks:
         """Suppress a check that fires on some nodes. domain: the only version with it, or empty. A check that
         is suppressed on other nodes already is suppressed on all.
         """
-        nodes, firings = set(uids), self._votes.firings_of(check)
-        began = min((firings.latest[uid] for uid in nodes if uid in firings.latest), default=now)
+        nodes, latest = set(uids), self._votes.firings_of(check).latest
+        began = min((latest[uid] for uid in nodes if uid in latest), default=now)
         times = self._recurrence.times(check, now) + 1
-        before = firings.suppressed
+        before = self.suppressed.pop(check, None)
         if before is not None:
-            scope = firings.scope
+            scope = self._scope(before)
             if scope is None or not (domain and scope <= self._votes.members.nodes(domain)):
                 domain = ""
-            nodes |= firings.remaining
+            nodes |= self._remaining.pop(check, set())
             began = began if before.recovered else min(began, before.began)
             times = before.times
-            firings.suppressed, firings.remaining = None, set()
         confirmed = sum(1 for uid in nodes if self._evidence.is_confirmed(uid, check))
         self.open(
             SuppressedCheck(
@@ -160,34 +219,33 @@ class SuppressedChecks:
         fires on many of its nodes may spread on: its episode lasts longer, and it stays suppressed there.
         """
         have_reported = now - self._votes.began >= ALL_REPORTED
-        for check, suppressed in self.suppressed.items():
-            firings = self._votes.firings_of(check)
+        for check, suppressed in list(self.suppressed.items()):
             if not suppressed.nodes:
                 if not have_reported:
                     continue
                 # A restored suppression is about the nodes that show the check now.
-                nodes = firings.remaining if suppressed.recovered else self._active(check)
+                nodes = self._remaining[check] if suppressed.recovered else self._active(check)
                 suppressed = replace(suppressed, nodes=tuple(sorted(nodes)))  # noqa: PLW2901
-                firings.suppressed = suppressed
+                self.suppressed[check] = suppressed
             if suppressed.recovered:
-                if have_reported and not self._still_fires(suppressed, firings.remaining, now):
+                if have_reported and not self._still_fires(suppressed, self._remaining[check], now):
                     self.end(suppressed, now)
                 continue
             onset = max(suppressed.since, self._last_onset_of(check, max(2, ceil(suppressed.size / 2))))
-            firings.suppressed = replace(suppressed, recovering_since=recovering_since(onset, now))
+            self.suppressed[check] = replace(suppressed, recovering_since=recovering_since(onset, now))
             # A slow episode may be quiet for a while: it has to be over for as long as it took to be seen.
             if now - onset < max(clearing_time(self._votes.rule, suppressed.times), suppressed.within):
                 continue
             active = self._active(check)
             if not self._still_fires(suppressed, active, now):
-                self.end(firings.suppressed, now)
-            elif firings.only_warns or now - onset >= self._votes.rule.recovery.max:
+                self.end(self.suppressed[check], now)
+            elif self._votes.only_warns(check) or now - onset >= self._votes.rule.recovery.max:
                 self._confine(suppressed, active, now)
 
     def _last_onset_of(self, check: str, nodes: int) -> float:
         """Return when a check last began to fire on so many nodes without proof; minus infinity for never."""
         firings = self._votes.firings_of(check)
-        excluded = self.suspected.caused(check) | firings.kernel_confirmed
+        excluded = self._caused(check) | firings.kernel_confirmed
         latest = [at for uid, at in firings.latest.items() if uid not in excluded]
         return nth_largest(nodes, latest)
 
@@ -206,23 +264,46 @@ class SuppressedChecks:
     def _confine(self, suppressed: SuppressedCheck, active: set[str], now: float) -> None:
         """Suppress a check only on the nodes on which it still fires: elsewhere its findings count again."""
         check, firings = suppressed.check, self._votes.firings_of(suppressed.check)
-        remaining = active - firings.kernel_confirmed - self.suspected.caused(check)
+        remaining = active - firings.kernel_confirmed - self._caused(check)
         firings.forget_onsets(now)
         firings.kernel_confirmed &= firings.active
-        firings.remaining = set(filter(firings.is_in_scope, remaining))
-        firings.suppressed = replace(suppressed, confined_at=now, recovering_since=None)
+        self._remaining[check] = {uid for uid in remaining if self._is_in_scope(suppressed, uid)}
+        self.suppressed[check] = replace(suppressed, confined_at=now, recovering_since=None)
 
     def _active(self, check: str) -> set[str]:
         """Return the nodes that show a check now, also those that may not vote, such as under a cordon."""
         return {*self._evidence.nodes_showing(check), *self._votes.firings_of(check).active}
 
+    def _scope(self, suppressed: SuppressedCheck) -> Set[str] | None:
+        """Return the nodes on which a check is suppressed; None for all."""
+        remaining = self._remaining.get(suppressed.check, set())
+        if suppressed.recovered:
+            return remaining
+        return self._evidence.members.nodes(suppressed.domain) | remaining if suppressed.domain else None
+
+    def _is_in_scope(self, suppressed: SuppressedCheck, uid: str) -> bool:
+        """Return whether a node is one of those on which a check is suppressed: see `_scope`."""
+        if uid in self._remaining.get(suppressed.check, ()):
+            return True
+        return not suppressed.recovered and self._has_version(suppressed, uid)
+
+    def _has_version(self, suppressed: SuppressedCheck, uid: str) -> bool:
+        """Return whether a node has the version with the suppression, if only one has it."""
+        return not suppressed.domain or uid in self._evidence.members.nodes(suppressed.domain)
+
+    def _is_kernel_confirmed(self, check: str, uid: str) -> bool:
+        return uid in self._votes.firings_of(check).kernel_confirmed
+
     def _is_wide(self, suppressed: SuppressedCheck) -> bool:
         """Return whether a check began to fire on so many nodes that its marks of this episode are released.
         The nodes with these marks do not count: they may be broken.
         """
-        check, firings = suppressed.check, self._votes.firings_of(suppressed.check)
+        check, scope = suppressed.check, self._scope(suppressed)
+        firings = self._votes.firings_of(check)
         nodes = {uid for uid, at in firings.latest.items() if at >= suppressed.began}
-        nodes -= firings.kernel_confirmed | self.suspected.caused(check)
-        size = len(self._votes.members) if firings.scope is None else len(firings.scope)
-        affected = sum(firings.is_in_scope(uid) and not self._evidence.is_marked(uid, check) for uid in nodes)
+        nodes -= firings.kernel_confirmed | self._caused(check)
+        size = len(self._votes.members) if scope is None else len(scope)
+        affected = sum(
+            self._is_in_scope(suppressed, uid) and not self._evidence.is_marked(uid, check) for uid in nodes
+        )
         return affected >= max(_RETRACTION_NODES, ceil(_RETRACTION_SHARE * size))

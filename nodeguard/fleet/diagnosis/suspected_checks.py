@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from functools import partial
 from itertools import chain
 
-from nodeguard.fleet.diagnosis.check_firings import CheckFirings, UnexplainedFirings
-from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
+from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
+from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
 from nodeguard.fleet.diagnosis.results import Candidate
-from nodeguard.fleet.diagnosis.shared_versions import MAX_FLEET_SHARE
-from nodeguard.fleet.diagnosis.significance import (
-    WRONG_LABEL,
-    poisson_limit,
-    shared_fault_evidence,
-    significance,
-)
+from nodeguard.fleet.diagnosis.shared_versions import MAX_FLEET_SHARE, recent_version
+from nodeguard.fleet.diagnosis.significance import poisson_limit, significance
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy
@@ -34,61 +29,8 @@ _MANY = 3
 _STRAY_CHANCE = 1e-3
 
 
-class SuspectedChecks:
-    """The suspected checks. since: when each began to be suspected, by check."""
-
-    def __init__(self, votes: VoteIndex, evidence: NodeEvidence) -> None:
-        self.since: dict[str, float] = {}
-        self._votes = votes
-        self._evidence = evidence
-        self._unexplained: dict[str, UnexplainedFirings] = {}
-        self._explained: dict[str, Set[str]] = {}  # nodes with another cause, by fault class
-
-    def update(
-        self, candidates: Collection[Candidate], explained: Callable[[str], Set[str]], now: float
-    ) -> None:
-        """Update the suspected checks. explained: returns the nodes on which a fault class has a cause."""
-        votes, rule = self._votes, self._votes.rule
-        self._explained = {name: explained(name) for name in votes.votes_by_class}
-        self._unexplained = {}
-        for check, firings in votes.firings.items():
-            scope = firings.scope
-            if scope is None or len(firings.latest) < rule.suppression.min_nodes:
-                continue
-            unexplained = unexplained_firings(firings, votes, candidates, self.caused(check) | scope, now)
-            if unexplained is None or not self.may_be_false(check, unexplained.nodes, now):
-                continue
-            onsets = {uid: firings.latest[uid] for uid in unexplained.nodes}
-            if not votes.were_judged(onsets, rule.grace_period):
-                self._unexplained[check] = unexplained
-        self.since = {check: self.since.get(check, now) for check in self._unexplained}
-
-    def may_be_false(self, check: str, uids: Collection[str], now: float) -> bool:
-        """Return whether a check may be wrong on nodes: on a fact, only if what reads it is new there."""
-        return not self._evidence.is_fact(check, uids) or bool(self._votes.versions.received(uids, now))
-
-    def caused(self, check: str) -> set[str]:
-        """Return the nodes on which another cause than a false alarm explains a check."""
-        firings = self._votes.firings_of(check)
-        explained = set[str]().union(*(self._explained[name] for name in firings.classes))
-        classes = firings.classes.values()
-        if classes and all(votes.ended for votes in classes):
-            # Onsets from before the end of a degraded domain of each fault class of the check.
-            onsets = firings.latest.items()
-            explained.update(uid for uid, at in onsets if all(votes.has_ended(uid, at) for votes in classes))
-        return explained
-
-    def take_settled(self, now: float) -> dict[str, UnexplainedFirings]:
-        """Return the checks that have been suspected for long enough, which are no longer suspected."""
-        grace_period = self._votes.rule.grace_period
-        settled = [check for check, since in self.since.items() if now - since >= grace_period]
-        for check in settled:
-            del self.since[check]
-        return {check: self._unexplained[check] for check in settled}
-
-
 def unexplained_firings(
-    firings: CheckFirings,
+    check: str,
     votes: VoteIndex,
     candidates: Collection[Candidate],
     explained: Set[str],
@@ -98,12 +40,15 @@ def unexplained_firings(
 
     candidates: domains that may be degraded. explained: nodes on which a cause explains the check.
     """
-    members, rule = votes.members, votes.rule
-    candidates = [candidate for candidate in candidates if candidate.fault_class in firings.classes]
+    candidates = [candidate for candidate in candidates if candidate.fault_class in votes.classes_of(check)]
+    firings, members, rule = votes.firings[check], votes.members, votes.rule
     topology_of = members.topology_of
+    prior = votes.usual_rate(check) * len(members)
     # One version is most of a fleet: its nodes are independent.
     topologies = {
-        topology for class_votes in firings.classes.values() for topology in class_votes.location_topologies
+        topology
+        for class_votes in votes.classes_of(check).values()
+        for topology in class_votes.location_topologies
     }
 
     def placed(uids: Set[str], places: Set[str]) -> Set[str]:
@@ -127,7 +72,7 @@ def unexplained_firings(
             or _are_concentrated(placed(recent, places | explained), places | explained, rule, members)
             for places in causes
         )
-        return is_explained and not votes.versions.recent(nodes, now)
+        return is_explained and not recent_version(members, nodes, votes.version_changes, now)
 
     affected = set[str]().union(*(members.nodes(candidate.domain) for candidate in candidates))
     if are_everywhere(candidates, members):
@@ -135,14 +80,14 @@ def unexplained_firings(
         # of them may as well be the false alarm.
         is_clear = any(candidate.share >= rule.weak_evidence.share for candidate in candidates)
         has_others = len(affected) <= MAX_FLEET_SHARE * len(members)
-        for unexplained in firings.unexplained(explained, lambda *_: True, len(members), votes.began, now):
+        for unexplained in firings.unexplained(explained, lambda *_: True, prior, votes.began, now):
             is_likely = is_clear and has_others and are_likelier(candidates, unexplained.nodes, members)
             if not have_one_cause(unexplained, [affected if is_likely else set()], explained):
                 return unexplained
-    share = 0.0 if firings.only_warns else _SHARE_OF_ONE
+    share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
     are_independent = partial(_are_independent, topologies=topologies, share=share, members=members)
     excluded = affected.union(explained)
-    for unexplained in firings.unexplained(excluded, are_independent, len(members), votes.began, now):
+    for unexplained in firings.unexplained(excluded, are_independent, prior, votes.began, now):
         parents = _largest_parents(unexplained.nodes, topologies, excluded, members)
         # Without a parent: all may be misplaced nodes of domains that are excluded.
         if not have_one_cause(unexplained, chain([frozenset[str]()], parents), excluded):

@@ -90,7 +90,7 @@ class VoteCollector:
         for fault in report.injections if report is not None else ():
             self.diagnosis.voting.add_check(fault.finding.check, fault.finding.topologies)
         voted = bool(self.diagnosis.members.paths(uid))
-        self.diagnosis.voting.versions.record(uid, versions, self.evidence.observed_at.mono)
+        self.diagnosis.voting.record_versions(uid, versions, self.evidence.observed_at.mono)
         self.diagnosis.set_domains(uid, (*paths, *versions) if has_data and not is_excluded else ())
         if not self.diagnosis.members.paths(uid):
             self._fires.pop(uid, None)
@@ -143,7 +143,7 @@ class VoteCollector:
         for check in {finding.check for finding in before_findings} - reported:
             self.diagnosis.record_cleared(uid, check)
         for check in reported:
-            self.diagnosis.voting.firings_of(check).confine(uid, self.evidence.onset(report, check))
+            self.diagnosis.checks.confine(uid, check, self.evidence.onset(report, check))
         if not self.diagnosis.members.paths(uid):
             return
         before = self._fires.get(uid)

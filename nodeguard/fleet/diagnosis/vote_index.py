@@ -6,42 +6,55 @@ Times are seconds of a clock that never jumps.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from math import inf
+
+from msgspec import Struct
 
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings
 from nodeguard.fleet.diagnosis.results import ALL_REPORTED, VoteTally
-from nodeguard.fleet.diagnosis.shared_versions import SharedVersions
 from nodeguard.fleet.diagnosis.significance import OnsetRate
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.policy_rules import matches_any
-from nodeguard.fleet.state.topology.members import DomainMembers
+from nodeguard.fleet.state.topology.members import DomainMembers, path_prefixes
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
+
+
+class _VotingCheck(Struct):
+    """How a check votes: in which topologies, and in which fault classes. only_warns: whether all of its
+    findings were warnings; None without any.
+    """
+
+    topologies: frozenset[str] = frozenset()
+    classes: Mapping[str, FaultVotes] = {}
+    only_warns: bool | None = None
 
 
 class VoteIndex:
     """The votes and firings. members: the nodes that may vote, with their domains. votes_by_class: by fault
-    class. firings: by check, of all that were reported.
+    class. firings: by check.
 
-    began: time of the first evaluation; infinity before. has_changed: whether the latest evaluation is out of
-    date. new_onsets: nodes on which checks fired since then, by check. versions: of all nodes. earlier_term:
-    from when until when an earlier aggregator led; late: nodes with a first report long after the start of
-    this one.
+    began: time of the first evaluation; infinity before. changed_checks: checks that fired since the latest;
+    new_onsets: on which nodes, by check. version_changes: when a node got another version, by uid and domain.
+    earlier_term: from when until when an earlier aggregator led; late: nodes with a first report long after
+    the start of this one.
     """
 
-    def __init__(self, rule: DiagnosisPolicy, nodes: DomainMembers) -> None:
-        """nodes: all by domain, also those that may not vote."""
+    def __init__(self, rule: DiagnosisPolicy) -> None:
         self.rule = rule
         self.members = DomainMembers()
         self.votes_by_class: dict[str, FaultVotes] = {}
         self.firings: dict[str, CheckFirings] = {}
-        self.has_changed = False
+        self.changed_checks: set[str] = set()
         self.new_onsets: dict[str, set[str]] = {}
-        self.versions = SharedVersions(self.members)
+        self.version_changes: dict[tuple[str, str], float] = {}
         self.began = inf
         self.earlier_term = (inf, -inf)
         self.late: set[str] = set()
-        self._nodes = nodes
+        self._versions: dict[str, tuple[str, ...]] = {}  # the latest of each topology, by uid
+        self._checks: dict[str, _VotingCheck] = {}
+        # When the suppression of a check ended, by check and domain; empty for all nodes.
+        self._ended: dict[tuple[str, str], float] = {}
         # The usual rates of the fault classes, and when domains were last cleared, also of earlier rules.
         self._rates: defaultdict[str, OnsetRate] = defaultdict(OnsetRate)
         self._ends: defaultdict[str, dict[str, float]] = defaultdict(dict)
@@ -51,12 +64,21 @@ class VoteIndex:
         """Set another rule. Its fault classes have no votes yet."""
         self.rule = rule
         self.votes_by_class = {
-            item.name: FaultVotes(item, rule, self.members, self._rates[item.name], self._ends[item.name])
+            item.name: FaultVotes(
+                item,
+                rule,
+                self.members,
+                self._rates[item.name],
+                self._ends[item.name],
+                self.version_changes,
+            )
             for item in rule.classes
         }
-        for check, firings in self.firings.items():
-            firings.rule, firings.classes = rule, self._classes(check, firings.topologies)
-        self.has_changed |= bool(self.firings)
+        for name, check in self._checks.items():
+            check.classes = self._voting(name, check.topologies)
+        for firings in self.firings.values():
+            firings.rule = rule
+        self.changed_checks.update(self.firings)
 
     def begin(self, now: float) -> None:
         """Begin the evaluation at a time, unless it began before."""
@@ -66,8 +88,11 @@ class VoteIndex:
         """Set the domains of a node that may vote; without any, it may not. Returns whether they changed."""
         if not self.members.set_domains(uid, paths):
             return False
-        have_votes = [votes.update_domains(uid) for votes in self.votes_by_class.values()]
-        self.has_changed |= any(have_votes)
+        for name, votes in self.votes_by_class.items():
+            if votes.update_domains(uid):
+                self.changed_checks.update(
+                    check for check, voting in self._checks.items() if name in voting.classes
+                )
         # A check that votes for nothing may be suppressed on the earlier domains only.
         self.touch(uid)
         if not self.members.paths(uid):
@@ -84,28 +109,50 @@ class VoteIndex:
         latest = max(began, *votes.values())
         return latest + wait + ALL_REPORTED <= ended and self.late.isdisjoint(votes)
 
+    def record_versions(self, uid: str, versions: Iterable[str], now: float) -> None:
+        """Record the versions of a node, also of one that may not vote. versions: their domains. Without one
+        of a topology, for example while a driver is replaced, the latest version stays.
+        """
+        # The last prefix is the path itself, as a string that all nodes share.
+        reported = tuple(path_prefixes(path)[-1] for path in versions)
+        before = self._versions.get(uid, ())
+        if reported == before:
+            return
+        topology_of = self.members.topology_of
+        topologies, earlier = set(map(topology_of, reported)), set(map(topology_of, before))
+        after = (*reported, *(path for path in before if topology_of(path) not in topologies))
+        self._versions[uid] = after
+        for path in set(after) - set(before):
+            if topology_of(path) in earlier:
+                self.version_changes[uid, path] = now
+        for path in set(before) - set(after):
+            self.version_changes.pop((uid, path), None)
+
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
         self.set_domains(uid, ())
         self.late.discard(uid)
-        self.versions.remove_node(uid)
+        for path in self._versions.pop(uid, ()):
+            self.version_changes.pop((uid, path), None)
         for votes in self.votes_by_class.values():
             votes.remove_node(uid)
 
     def record_firing(self, uid: str, check: str, at: float, *, observed: bool = True) -> bool:
         """Record that a check begins to fire on a node. observed: see CheckFirings. Returns whether the node
-        may vote: not while the check is suppressed there, or with an onset from before the end of that.
+        may vote: not with an onset from before the end of a suppression.
         """
-        firings = self.firings_of(check)
-        has_ended = firings.confine(uid, at) or firings.has_ended(uid, at)
-        if has_ended:
-            self.record_active(uid, check)
-        if has_ended or not self.members.paths(uid):
+        if not self.members.paths(uid):
             return False
-        firings.record(uid, at, observed=observed)
-        self.has_changed = True
+        ends = (
+            end for (name, domain), end in self._ended.items() if name == check and self._is_in(uid, domain)
+        )
+        if at <= max(ends, default=-inf):
+            self.record_active(uid, check)
+            return False
+        self._firings(check).record(uid, at, observed=observed)
+        self.changed_checks.add(check)
         self.new_onsets.setdefault(check, set()).add(uid)
-        return firings.suppression(uid) is None
+        return True
 
     def vote(self, uid: str, check: str, topologies: Iterable[str], at: float) -> None:
         """Vote for a check on a node, with a fault that may be shared in some topologies."""
@@ -119,38 +166,74 @@ class VoteIndex:
         """Add a check, with the topologies in which it may vote. warns: whether a finding of it is a warning,
         which asks for no mark; None without a finding, as of an injected fault.
         """
-        firings = self.firings_of(check)
-        if not firings.topologies.issuperset(topologies):
-            firings.topologies = firings.topologies.union(topologies)
-            firings.classes = self._classes(check, firings.topologies)
+        voting = self._checks.setdefault(check, _VotingCheck())
+        if not voting.topologies.issuperset(topologies):
+            voting.topologies = voting.topologies.union(topologies)
+            voting.classes = self._voting(check, voting.topologies)
         if warns is not None:
-            firings.only_warns = warns and firings.only_warns is not False
+            voting.only_warns = warns and voting.only_warns is not False
 
     def record_active(self, uid: str, check: str) -> None:
         """Record that a check fires on a node, if that node may vote, without an onset."""
         if self.members.paths(uid):
-            self.firings_of(check).active.add(uid)
+            self._firings(check).active.add(uid)
 
-    def withdraw(self, check: str, uids: Iterable[str]) -> None:
-        """Withdraw the votes for a check on some nodes, as if it had not voted there. The other checks of its
-        classes need another evaluation.
+    def record_cleared(self, uid: str, check: str) -> None:
+        """Record that a check does not fire on a node any more."""
+        self.firings_of(check).active.discard(uid)
+
+    def end_suppression(
+        self, check: str, at: float, domain: str, suppression: Callable[[str, str], object]
+    ) -> None:
+        """Record that the suppression of a check on the nodes of a domain, empty for all, ended: onsets up to
+        a time do not count there, nor their votes. suppression: see `withdraw`.
         """
-        nodes = frozenset(uids)
-        for name, votes in self.classes_of(check).items():
-            checks = [firings for _, firings in self.checks_of(name)]
+        self._ended[check, domain] = max(at, self._ended.get((check, domain), at))
+        ended = self.firings_of(check).forget_onsets(at, lambda uid: self._is_in(uid, domain))
+        self.withdraw(check, ended, suppression)
+
+    def explained_by_ended_domains(self, check: str) -> set[str]:
+        """Return the nodes on which the latest onset of a check is from before the end of a degraded domain,
+        which explains it: a domain of each fault class of the check.
+        """
+        classes = self.classes_of(check).values()
+        if not classes or not all(votes.ended for votes in classes):
+            return set()
+        return {
+            uid
+            for uid, at in self.firings_of(check).latest.items()
+            if all(votes.has_ended(uid, at) for votes in classes)
+        }
+
+    def _is_in(self, uid: str, domain: str) -> bool:
+        return not domain or uid in self.members.nodes(domain)
+
+    def withdraw(self, check: str, uids: Iterable[str], suppression: Callable[[str, str], object]) -> None:
+        """Withdraw the votes for a check on some nodes, as if it had not voted there. The other checks of its
+        classes need another evaluation. suppression: returns that of another check on a node, or None.
+        """
+        nodes, classes = frozenset(uids), self.classes_of(check)
+        others: dict[str, dict[str, float]] = {name: {} for name in classes}
+        for other, firings in self.firings.items():
+            shared = classes.keys() & self.classes_of(other).keys()
+            affected = nodes & firings.latest.keys() if shared else ()
+            if affected:
+                self.changed_checks.add(other)
+            for uid in affected:
+                onset = firings.latest[uid]
+                for name in shared if suppression(other, uid) is None else ():
+                    others[name][uid] = max(onset, others[name].get(uid, onset))
+        for name, votes in classes.items():
             for uid in nodes:
-                firing = [firings for firings in checks if uid in firings.latest]
-                self.has_changed |= bool(firing)
-                onsets = (firings.latest[uid] for firings in firing if firings.suppression(uid) is None)
-                votes.replace_vote(uid, max(onsets, default=None))
+                votes.replace_vote(uid, others[name].get(uid))
 
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
         """Return the votes of the fault classes in which a check may vote, by fault class."""
-        return self.firings_of(check).classes
+        return self._checks.get(check, _NONE).classes
 
     def touch(self, uid: str) -> None:
-        """Evaluate the checks that fire on a node again: its domains or its jobs changed."""
-        self.has_changed |= any(uid in firings.latest for firings in self.firings.values())
+        """Have the checks that fire on a node evaluated again: its domains or its jobs changed."""
+        self.changed_checks.update(check for check, firings in self.firings.items() if uid in firings.latest)
 
     def current_voters(self, now: float) -> dict[str, float]:
         """Return the nodes with a vote that may still count, with their latest vote, by uid."""
@@ -160,20 +243,36 @@ class VoteIndex:
                 voters[uid] = max(at, voters.get(uid, at))
         return voters
 
+    def topologies_of(self, check: str) -> Set[str]:
+        """Return the topologies in which a check may vote."""
+        return self._checks.get(check, _NONE).topologies
+
+    def only_warns(self, check: str) -> bool:
+        """Return whether a check has only reported warnings, which may last longer than their cause."""
+        return bool(self._checks.get(check, _NONE).only_warns)
+
+    def usual_rate(self, check: str) -> float:
+        """Return the prior rate of a check's unconfirmed onsets: of one node a day."""
+        classes = [votes.vote_class for votes in self.classes_of(check).values()]
+        if not self.only_warns(check):
+            rates = (item.daily_rate for item in classes if item.normal_operation)
+            return max(rates, default=_FAULT_RATE)
+        return max((item.daily_rate for item in classes), default=_WARNING_RATE)
+
     def active_nodes(self, fault_class: str, suppressed: Container[str] = ()) -> set[str]:
         """Return the nodes that show a fault class now, by checks that are not suppressed."""
-        checks = self.checks_of(fault_class)
-        return set[str]().union(*(firings.active for check, firings in checks if check not in suppressed))
+        nodes: set[str] = set()
+        for check, firings in self.firings.items():
+            if check not in suppressed and fault_class in self.classes_of(check):
+                nodes |= firings.active
+        return nodes
 
-    def checks_of(self, fault_class: str) -> Iterator[tuple[str, CheckFirings]]:
-        """Yield the checks that may vote in a fault class, with their firings."""
-        return ((check, own) for check, own in self.firings.items() if fault_class in own.classes)
-
-    def checks_on(self, fault_class: str, uids: Iterable[str]) -> list[str]:
-        """Return the checks that show a fault class on any of some nodes."""
+    def checks_of(self, fault_class: str, uids: Iterable[str]) -> Iterator[str]:
+        """Yield the checks that show a fault class on any of some nodes."""
         nodes = frozenset(uids)
-        checks = self.checks_of(fault_class)
-        return [check for check, firings in checks if not nodes.isdisjoint(firings.latest)]
+        for check, firings in self.firings.items():
+            if fault_class in self.classes_of(check) and not nodes.isdisjoint(firings.latest):
+                yield check
 
     def tallies(self, domain: str, now: float) -> tuple[VoteTally, ...]:
         """Return the votes in a domain now, for each fault class that may be shared in its topology."""
@@ -197,28 +296,29 @@ class VoteIndex:
                 voters.setdefault(path, set()).update(votes.voters(path, now, votes.longest_window))
         return {path: len(uids) for path, uids in voters.items() if uids}
 
-    def forget(self, now: float) -> None:
-        """Forget old votes and firings."""
+    def forget(self, suppressed: Iterable[str], now: float) -> None:
+        """Forget old votes and firings. suppressed: checks that do not count towards usual rates."""
         for votes in self.votes_by_class.values():
             votes.forget(self.began, now)
-        for firings in self.firings.values():
-            firings.forget(self.began, now)
-        if len(self.firings) > _NAMES:
-            self.firings = {
-                check: firings
-                for check, firings in self.firings.items()
-                if check == STALE_CHECK or not firings.is_idle
-            }
+        oldest = now - max(self.rule.suppression.windows)
+        self._ended = {key: at for key, at in self._ended.items() if at >= oldest}
+        suppressed = frozenset(suppressed)
+        for name, firings in list(self.firings.items()):
+            firings.forget(self.began, now, learns=name not in suppressed)
+            if firings.is_idle and name not in suppressed:
+                del self.firings[name]
+        if len(self._checks) > _NAMES:
+            used = self.firings.keys() | {STALE_CHECK}
+            self._checks = {name: check for name, check in self._checks.items() if name in used}
 
     def firings_of(self, check: str) -> CheckFirings:
-        """Return the firings of a check."""
-        firings = self.firings.get(check)
-        if firings is None:
-            firings = self.firings[check] = CheckFirings(self.rule, self._nodes)
-            self.has_changed |= len(self.firings) > _NAMES  # the next evaluation forgets unused ones
-        return firings
+        """Return the firings of a check; of one without any, they are empty and record nothing."""
+        return self.firings.get(check) or CheckFirings(self.rule)
 
-    def _classes(self, check: str, topologies: Set[str]) -> dict[str, FaultVotes]:
+    def _firings(self, check: str) -> CheckFirings:
+        return self.firings.setdefault(check, self.firings_of(check))
+
+    def _voting(self, check: str, topologies: Set[str]) -> dict[str, FaultVotes]:
         """Return the votes of the classes in which a check may vote. A stale agent is a fault class of its
         own, whatever the patterns of others.
         """
@@ -233,5 +333,12 @@ class VoteIndex:
         }
 
 
+_NONE = _VotingCheck()
+
+# Onsets of one check on one node a day, until the fleet's own rate is known: of a fault, as links fail in a
+# training run on 16,384 GPUs (The Llama 3 herd of models, table 5: 35 interruptions by the network in 54 days
+# on 2,048 nodes); and of a warning without a fault class of its own.
+_FAULT_RATE, _WARNING_RATE = 0.0005, 0.02
+
 # Maximum number of unused check names that are remembered: an agent may invent any.
-_NAMES = 1024
+_NAMES = 4096

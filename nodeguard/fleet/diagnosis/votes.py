@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, product, takewhile
+from itertools import chain, product
 from math import inf
 
 from nodeguard.fleet.diagnosis.results import Candidate, VoteTally
 from nodeguard.fleet.diagnosis.significance import OnsetRate, fewest_significant, significance
 from nodeguard.fleet.state.topology.members import DomainMembers
-from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy, FaultClass, VoteTopology
+from nodeguard.model.diagnosis import (
+    LOCATION_TOPOLOGIES,
+    VERSION_TOPOLOGIES,
+    DiagnosisPolicy,
+    FaultClass,
+    VoteTopology,
+)
 
 _DAY = 86_400.0
 _NONE: dict[str, float] = {}
@@ -32,8 +38,9 @@ class FaultVotes:
         members: DomainMembers,
         rate: OnsetRate,
         ended: dict[str, float],
+        received: Mapping[tuple[str, str], float],
     ) -> None:
-        """rate: the usual one of the class."""
+        """rate: the usual one of the class. received: when nodes got another version, by uid and domain."""
         self.vote_class = fault_class
         self.vote_rules: dict[str, VoteTopology] = {rule.topology: rule for rule in fault_class.topologies}
         self.location_topologies = self.vote_rules.keys() & set(LOCATION_TOPOLOGIES)
@@ -41,7 +48,7 @@ class FaultVotes:
         self.of_jobs: dict[str, float] = {}
         self.ended = ended
         self.new_voters: set[str] = set()
-        self.rule = rule
+        self._rule = rule
         self._members = members
         self._latest: dict[str, float] = {}
         self._paths: dict[str, tuple[str, ...]] = {}
@@ -50,6 +57,7 @@ class FaultVotes:
         self._onsets: dict[str, deque[float]] = {}
         self._recent: deque[tuple[float, str]] = deque()
         self._rate = rate
+        self._received = received
 
     def vote(self, uid: str, topologies: Iterable[str], at: float) -> None:
         """Record the vote of a node, with a fault that may be shared in some topologies. A vote from before
@@ -60,8 +68,9 @@ class FaultVotes:
             return
         self._onsets.setdefault(uid, deque(maxlen=_ONSETS)).append(at)
         self._recent.append((at, uid))
-        counting = self.vote_rules.keys() & set(topologies)
-        self._topologies[uid] = self._topologies.get(uid, frozenset()) | counting
+        self._topologies[uid] = self._topologies.get(uid, frozenset()) | self.vote_rules.keys() & frozenset(
+            topologies
+        )
         self._set(uid, max(at, self._latest.get(uid, at)))
 
     def has_ended(self, uid: str, at: float) -> bool:
@@ -105,10 +114,13 @@ class FaultVotes:
             at, uid = self._recent.popleft()
             if at >= began and not self._repeats(uid, at):
                 self._rate.count(now)
-        gone = now - max(self.rule.recovery.max, self.longest_window + _DAY)
+        gone = now - max(self._rule.recovery.max, self.longest_window + _DAY)
         for path in [path for path, at in self.ended.items() if at < gone]:
             del self.ended[path]
-        for uid, _ in list(takewhile(lambda vote: vote[1] < gone, self._latest.items())):
+        while self._latest:
+            uid, at = next(iter(self._latest.items()))
+            if at >= gone:
+                break
             self.remove_node(uid)
 
     def set_explained(self, until: Mapping[str, float]) -> None:
@@ -160,16 +172,67 @@ class FaultVotes:
 
     def is_weak(self, candidate: Candidate) -> bool:
         """Return whether so few nodes of a lowest domain vote that the diagnosis waits."""
-        is_few = self.vote_class.weak and candidate.share < self.rule.weak_evidence.share
+        is_few = self.vote_class.weak and candidate.share < self._rule.weak_evidence.share
         return is_few and not self._members.children(candidate.domain)
+
+    def is_too_small(self, path: str) -> bool:
+        """Return whether a domain has too few nodes to be degraded: one, or two like each of its siblings, of
+        which the parent is the lowest domain.
+        """
+        size, parent = self._members.size(path), self._members.parent(path)
+        if size >= self._rule.min_nodes:
+            return False
+        return size < self._rule.fewest_affected(size) or bool(parent and not self.parts(parent))
+
+    def parts(self, path: str) -> list[str]:
+        """Return the children of a domain, if any has enough nodes to be degraded, without those that have a
+        few nodes because of wrong labels.
+        """
+        sizes = {child: self._members.size(child) for child in self._members.children(path)}
+        largest = max(sizes.values(), default=0)
+        least = min(self._rule.min_nodes, _SMALL_PART * largest)
+        return [child for child, size in sizes.items() if largest >= self._rule.min_nodes and size >= least]
+
+    def significant_votes(
+        self, path: str, now: float, share: float
+    ) -> Iterator[tuple[float, dict[str, float]]]:
+        """Yield each window in which a domain has more votes than chance explains, with the voters."""
+        size = self._members.size(path)
+        if self.is_too_small(path) or len(self._by_path.get(path, _NONE)) < self._rule.fewest_affected(size):
+            return
+        yield from self._after_receipt(path, now)
+        by_share = self._rule.fewest_affected(size, share)
+        for window in self.vote_class.windows:
+            voters = self.voters(path, now, window)
+            if len(voters) < by_share:
+                continue
+            if significance(len(voters), size, self.chance(window, now)) >= self._rule.significance_exponent:
+                yield window, voters
+
+    def _after_receipt(self, path: str, now: float) -> Iterator[tuple[float, dict[str, float]]]:
+        """Yield the voters of a version that voted soon after they received it, with the window for that, if
+        they are more than chance explains. They may be few of its nodes, and a rollout may take hours.
+        """
+        if self._members.topology_of(path) not in VERSION_TOPOLOGIES:
+            return
+        all_voters = self.voters(path, now, self.longest_window)
+        voters = {
+            uid: at
+            for uid, at in all_voters.items()
+            if -_REPORTED <= at - self._received.get((uid, path), inf) <= _AFTER_RECEIPT
+        }
+        if len(voters) < self._rule.min_nodes:
+            return
+        others = len(self.current_voters(now)) - len(all_voters)
+        elsewhere = max(1, len(self._members) - self._members.size(path))
+        chance = max(self.chance(_AFTER_RECEIPT, now), min(0.999, others / elsewhere))
+        received = sum(1 for uid in self._members.nodes(path) if (uid, path) in self._received)
+        if significance(len(voters), received, chance) >= self._rule.significance_exponent:
+            yield _AFTER_RECEIPT, voters
 
     def chance(self, window: float, now: float) -> float:
         """Return the probability that a node votes within a window by chance, with the margin."""
-        return min(0.999, self.rule.rate_margin * self.usual_rate(now) * window)
-
-    def are_significant(self, voters: int, members: int, chance: float) -> bool:
-        """Return whether so many votes are more than chance explains. chance: probability of one."""
-        return significance(voters, members, chance) >= self.rule.significance_exponent
+        return min(0.999, self._rule.rate_margin * self.usual_rate(now) * window)
 
     def usual_rate(self, now: float) -> float:
         """Return the onsets of one node a second that are usual."""
@@ -182,32 +245,35 @@ class FaultVotes:
         that have more onsets than a rate explains, and than the rest of the fleet. onsets: the latest, by
         uid; those until `since` do not count; rate: of one node a second.
         """
-        paths = set(chain.from_iterable(map(self._members.paths, uids)))
-        located = {path for path in paths if self._members.topology_of(path) in self.location_topologies}
-        leaves = {path for path in located if not self._members.children(path)}
+        leaves = {
+            path
+            for path in chain.from_iterable(map(self._members.paths, uids))
+            if self._members.topology_of(path) in self.location_topologies
+            and not self._members.children(path)
+        }
         usual = max(rate, self.usual_rate(now))
         # Number of onsets in the fleet by window: counted only for a leaf that has enough.
         counts: dict[float, int] = {}
         for leaf, window in product(leaves, self.vote_class.windows):
             size, after = self._members.size(leaf), max(since, now - window)
             nodes = {uid for uid in self._members.nodes(leaf) if onsets.get(uid, -inf) > after}
-            if len(nodes) < self.rule.fewest_affected(size, self.vote_class.share):
+            if len(nodes) < self._rule.fewest_affected(size, self.vote_class.share):
                 continue
             if window not in counts:
                 counts[window] = sum(1 for at in onsets.values() if at > after)
             elsewhere = (counts[window] - len(nodes)) / max(1, len(self._members) - size)
-            chance = min(0.999, self.rule.rate_margin * max(usual * window, elsewhere))
-            if self.are_significant(len(nodes), size, chance):
+            chance = min(0.999, self._rule.rate_margin * max(usual * window, elsewhere))
+            if significance(len(nodes), size, chance) >= self._rule.significance_exponent:
                 yield from (uid for uid in nodes if self._latest.get(uid) != onsets[uid])
 
     def tally(self, path: str, now: float) -> VoteTally:
         """Return the votes in a domain now, within the window in which it is nearest to degraded."""
         size, children = self._members.size(path), self._members.children(path)
         share = self.vote_rules[self._members.topology_of(path)].share if children else self.vote_class.share
-        by_share = self.rule.fewest_affected(size, share)
+        by_share = self._rule.fewest_affected(size, share)
         tallies = []
         for window in self.vote_class.windows:
-            by_chance = fewest_significant(size, self.chance(window, now), self.rule.significance_exponent)
+            by_chance = fewest_significant(size, self.chance(window, now), self._rule.significance_exponent)
             voters = self.voters(path, now, window)
             name, phrase = self.vote_class.name, self.vote_class.phrase
             tallies.append(VoteTally(name, path, window, voters, size, phrase, by_share, by_chance))
@@ -235,11 +301,20 @@ class FaultVotes:
     def _repeats(self, uid: str, now: float) -> bool:
         """Return whether a node voted again and again before anything that happens now."""
         onsets = self._onsets.get(uid, ())
-        if len(onsets) < self.rule.max_daily_onsets:
+        if len(onsets) < self._rule.max_daily_onsets:
             return False
         end = now - self.longest_window
-        return sum(1 for at in onsets if end - _DAY <= at < end) >= self.rule.max_daily_onsets
+        return sum(1 for at in onsets if end - _DAY <= at < end) >= self._rule.max_daily_onsets
 
+
+# A child with fewer nodes than this share of the largest one has nodes by wrong labels: assumed.
+_SMALL_PART = 0.2
+
+# Seconds within which a bad version shows on a node: checks wait for up to ten minutes. Assumed.
+_AFTER_RECEIPT = 900.0
+
+# A report may tell a fault some seconds before it tells the version that brought it: assumed.
+_REPORTED = 60.0
 
 # Maximum number of remembered onsets of a node.
 _ONSETS = 32

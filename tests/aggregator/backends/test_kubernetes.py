@@ -98,21 +98,21 @@ async def test_each_clear_of_a_suppressed_check_counts_once(scene: Scene) -> Non
     def suppress() -> None:
         scene.planner.diagnosis.open(SuppressedCheck("gpu-lost", 0.0, 0.0, (), 0, 0.0))
 
-    diagnosis = scene.planner.diagnosis
+    suppressed = scene.planner.diagnosis.suppressed_checks
     scene.watches.incident_changed(observed(1, "Ann at noon"))
     scene.watches.synced("NodeIncidents")
     suppress()
     scene.watches.incident_changed(observed(1, "Ann at noon"))
     scene.watches.incident_changed(observed(2, "Ann at noon", "Bob knows"))
-    assert list(diagnosis.suppressed_checks) == ["gpu-lost"]
+    assert list(suppressed) == ["gpu-lost"]
     before = scene.wakes
     scene.watches.incident_changed(observed(3, "Bob at one", "Bob knows"))
-    assert (list(diagnosis.suppressed_checks), scene.wakes) == ([], before + 1)
+    assert (list(suppressed), scene.wakes) == ([], before + 1)
     suppress()
     scene.watches.synced("NodeIncidents")  # the watch lists again
     scene.watches.incident_changed(observed(3, "Bob at one", "Bob knows"))
     scene.watches.incident_changed(observed(4, "", "Bob knows"))
-    assert list(diagnosis.suppressed_checks) == ["gpu-lost"]
+    assert list(suppressed) == ["gpu-lost"]
 
 
 @pytest.mark.parametrize(
