@@ -13,7 +13,6 @@ from nodeguard.aggregator.metric_families import PREFIX, counter, gauges
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
-from nodeguard.model.mark import Mark
 
 # Nodes with a failed drain that have a series each.
 _MAX_FAILED = 100
@@ -60,4 +59,4 @@ class DrainCollector(Collector):
         if action.uid not in state.nodes:
             return False
         causes = (cause for _, cause in state.marks_in_effect(action.uid).causes() if not cause.injected)
-        return any(cause.mark == Mark.QUARANTINE and cause.since <= action.created_at for cause in causes)
+        return any(cause.mark.kind.drains and cause.since <= action.created_at for cause in causes)

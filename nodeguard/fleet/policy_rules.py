@@ -10,7 +10,7 @@ from functools import lru_cache
 from nodeguard.model.drain import DrainMode, DrainWhen
 from nodeguard.model.finding import Health
 from nodeguard.model.inventory import InventoryNode
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import DRAIN_MARKS, Mark
 from nodeguard.model.policy import CheckLimit, Mode, Policy, Pool, check_patterns
 
 # Labels in which NVIDIA's operators report the progress of a node's driver upgrade.
@@ -64,7 +64,7 @@ def drained_checks(policy: Policy, checks: Mapping[str, Health]) -> list[str]:
         for check, health in checks.items()
         if health == Health.FATAL
         and drain_when(policy, check) == DrainWhen.IMMEDIATELY
-        and mode_of(policy, check, Mark.QUARANTINE) == Mode.ENFORCE
+        and any(mode_of(policy, check, mark) == Mode.ENFORCE for mark in DRAIN_MARKS)
         and hold_on_check(policy, check) is None
     ]
 

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from nodeguard.kube.objects import TypedList, TypedObject
 from nodeguard.model.json_decoder import JsonDecoder
-from nodeguard.model.mark import NO_SCHEDULE, Mark
+from nodeguard.model.mark import DRAIN_MARKS, NO_SCHEDULE
 from nodeguard.model.pod import NodePod, PodKey
 
 # Resources of NVIDIA's device plugin: GPUs, shared GPUs and MIG devices.
@@ -135,7 +135,8 @@ def _gpu_ids(with_gpus: set[str], statuses: Iterable[_ContainerStatus]) -> tuple
 
 def _tolerates(toleration: _Toleration) -> bool:
     """Return whether a toleration may match the taint of a quarantine, which may have any fault class."""
-    is_of_taint = toleration.key in {"", Mark.QUARANTINE.key} and toleration.effect in {"", NO_SCHEDULE}
+    keys = {"", *(mark.key for mark in DRAIN_MARKS)}
+    is_of_taint = toleration.key in keys and toleration.effect in {"", NO_SCHEDULE}
     return is_of_taint and (toleration.key != "" or toleration.operator == "Exists")
 
 

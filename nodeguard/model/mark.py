@@ -84,6 +84,8 @@ class MarkKind(Struct, frozen=True, kw_only=True):
     """Whether a device can carry the mark instead of its node."""
     cordons: bool = False
     """Whether the mark cordons the Node if the policy asks for it."""
+    drains: bool = False
+    """Whether the work on the faulty hardware may be evicted if the policy asks for it."""
     style: str
     """Style of its name on a terminal and on the status page."""
     marked: str
@@ -111,6 +113,7 @@ MARK_KINDS = {
         grace_period="quarantine",
         on_device=True,
         cordons=True,
+        drains=True,
         style="fatal",
         marked="quarantined",
         effect="quarantine {}",
@@ -145,6 +148,9 @@ MARK_OF_HEALTH = {kind.health: mark for mark, kind in MARK_KINDS.items() if kind
 # The kinds that findings request, and those that a device can carry; worst first.
 FINDING_MARKS = tuple(mark for mark in Mark if mark.kind.requester == Requester.FINDING)
 DEVICE_MARKS = tuple(mark for mark in Mark if mark.kind.on_device)
+
+# The kinds with work that may be evicted.
+DRAIN_MARKS = tuple(mark for mark in Mark if mark.kind.drains)
 
 
 def worst(marks: Iterable[Name]) -> Name | None:

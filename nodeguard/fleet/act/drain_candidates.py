@@ -19,7 +19,7 @@ from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.drain import DrainWhen
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import rfc3339
-from nodeguard.model.mark import Mark, MarkCause, NodeMarks
+from nodeguard.model.mark import MarkCause, NodeMarks
 from nodeguard.model.policy import Policy
 from nodeguard.model.target import NODE, target_kind, target_label
 
@@ -130,7 +130,7 @@ def _is_to_drain(policy: Policy, decision: MarkDecision) -> bool:
     request = decision.request
     return (
         decision.state == IncidentState.MARKED
-        and request.mark == Mark.QUARANTINE
+        and request.mark.kind.drains
         and not request.injected
         and drain_when(policy, request.check) == DrainWhen.IMMEDIATELY
     )
@@ -148,7 +148,7 @@ def _is_cause(cause: MarkCause, resource: str, requests: Iterable[MarkRequest]) 
     """Return whether a cause quarantines a resource: it names it, or is that of a request. A fault may name
     more targets than its cause did at first.
     """
-    if cause.mark != Mark.QUARANTINE or cause.injected:
+    if not cause.mark.kind.drains or cause.injected:
         return False
     keys = {(request.check, request.target) for request in requests}
     return resource in _resources(cause) or (cause.check, cause.target) in keys
