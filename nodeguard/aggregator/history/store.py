@@ -35,9 +35,6 @@ _NAMES = 200_000
 
 _DAY = 86_400.0
 
-# The first bytes of a database of SQLite.
-_HEADER = b"SQLite format 3\0"
-
 # Seconds from a write to the first transition of the next one after which a gap is recorded: three times the
 # recorder's interval. The transitions of one write have no gap between them: the recorder ran.
 MAX_SILENCE = 180.0
@@ -79,11 +76,6 @@ class HistoryStore:
             return os.path.samestat(self._file, os.stat(self._path))
         except FileNotFoundError:
             return False
-
-    def is_overwritten(self) -> bool:
-        """Return whether the file is no database any more: SQLite may read and write only its journal."""
-        with open(self._path, "rb") as file:
-            return file.read(len(_HEADER)) != _HEADER
 
     def close(self) -> None:
         """Close the file."""

@@ -190,14 +190,9 @@ class HistoryWriter:
         if is_removed:
             logger.warning("the history was removed: a new one is created", extra={"file": self.path})
             self._close_store()
-        elif self._store is not None and self._store.is_overwritten():
-            is_removed = True
-            self._damaged = "another program has overwritten it"
-        if self._damaged:
-            # Before it is closed: SQLite would write the rest of its journal into it.
-            self._set_aside()
-            self._close_store()
         if self._store is None:
+            if self._damaged:
+                self._set_aside()
             try:
                 self._store = HistoryStore(self.path)
             except (DamagedFileError, sqlite3.DatabaseError) as error:
