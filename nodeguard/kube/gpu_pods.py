@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
 from msgspec import Struct, field
 
+from nodeguard.kube.node_pods import FINISHED, Container, ContainerStatus, PodSpec
 from nodeguard.kube.objects import TypedList, TypedObject
 from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import DRAIN_MARKS, NO_SCHEDULE
@@ -18,19 +18,6 @@ _GPU_DOMAIN = "nvidia.com/"
 # The kubelet sets it on the object of a pod that it runs from a file.
 _MIRROR = "kubernetes.io/config.mirror"
 
-_FINISHED = frozenset({"Succeeded", "Failed"})
-
-
-class _Resources(Struct):
-    limits: dict[str, str | int] = {}
-    claims: list[msgspec.Raw] = []
-
-
-class _Container(Struct):
-    name: str
-    resources: _Resources = field(default_factory=_Resources)
-    restarts: str | None = field(name="restartPolicy", default=None)
-
 
 class _Toleration(Struct):
     key: str = ""
@@ -38,11 +25,8 @@ class _Toleration(Struct):
     effect: str = ""
 
 
-class _Spec(Struct):
-    containers: list[_Container] = []
-    init_containers: list[_Container] = field(name="initContainers", default_factory=list)
-    claims: list[msgspec.Raw] = field(name="resourceClaims", default_factory=list)
-    tolerations: list[_Toleration] = []
+class _Spec(PodSpec):
+    tolerations: list[_Toleration] = field(default_factory=list)
 
 
 class _Device(Struct):
@@ -54,8 +38,7 @@ class _Allocated(Struct):
     resources: list[_Device] = []
 
 
-class _ContainerStatus(Struct):
-    name: str
+class _ContainerStatus(ContainerStatus):
     allocated: list[_Allocated] = field(name="allocatedResourcesStatus", default_factory=list)
 
 
@@ -91,7 +74,7 @@ def decode_gpu_pods(body: bytes) -> tuple[tuple[NodePod, ...], bool]:
 
 
 def _node_pod(pod: _Pod) -> NodePod | None:
-    if pod.status.phase in _FINISHED:
+    if pod.status.phase in FINISHED:
         return None
     meta, spec, status = pod.metadata, pod.spec, pod.status
     containers = (*spec.containers, *spec.init_containers)
@@ -113,7 +96,7 @@ def _node_pod(pod: _Pod) -> NodePod | None:
     )
 
 
-def _has_gpus(container: _Container) -> bool:
+def _has_gpus(container: Container) -> bool:
     return any(
         name.startswith(_GPU_DOMAIN) and str(amount) != "0"
         for name, amount in container.resources.limits.items()

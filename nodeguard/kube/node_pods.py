@@ -40,40 +40,59 @@ JOB_ANNOTATIONS = ("pod-group-name", "scheduling.k8s.io/group-name", "scheduling
 _NODE_OWNERS = frozenset({"DaemonSet", "Node"})
 
 
-class _Resources(Struct):
+class Resources(Struct):
+    """Resources that a container asks for."""
+
     limits: dict[str, str | int] = {}
     claims: list[msgspec.Raw] = []
 
 
-class _Container(Struct):
+class Container(Struct):
+    """A container of the spec. restarts: `Always` for an init container that runs beside the others."""
+
     name: str
-    resources: _Resources = field(default_factory=_Resources)
+    resources: Resources = field(default_factory=Resources)
+    restarts: str | None = field(name="restartPolicy", default=None)
 
 
 class _SchedulingGroup(Struct):
     name: str | None = field(name="podGroupName", default=None)
 
 
-class _Spec(Struct):
-    containers: list[_Container] = []
-    init_containers: list[_Container] = field(name="initContainers", default=[])
+class PodSpec(Struct):
+    """The containers of a pod and its claims of DRA drivers."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] = field(name="initContainers", default=[])
     claims: list[msgspec.Raw] = field(name="resourceClaims", default=[])
+
+
+class _Spec(PodSpec):
     scheduling_group: _SchedulingGroup | None = field(name="schedulingGroup", default=None)
 
 
-class _Run(Struct):
+class Run(Struct):
+    """One run of a container."""
+
     started: str | None = field(name="startedAt", default=None)
 
 
-class _State(Struct):
-    running: _Run | None = None
-    terminated: _Run | None = None
+class ContainerState(Struct):
+    """The run of a container, which goes on or has ended; neither while the container waits."""
+
+    running: Run | None = None
+    terminated: Run | None = None
 
 
-class _ContainerStatus(Struct):
+class ContainerStatus(Struct):
+    """The status of a container."""
+
     name: str
-    state: _State = field(default_factory=_State)
-    last_state: _State = field(name="lastState", default_factory=_State)
+    state: ContainerState = field(default_factory=ContainerState)
+
+
+class _ContainerStatus(ContainerStatus):
+    last_state: ContainerState = field(name="lastState", default_factory=ContainerState)
 
 
 class _Status(Struct):
@@ -88,7 +107,7 @@ class _Pod(TypedObject):
 
 
 _DECODER = JsonDecoder(TypedList[_Pod])
-_FINISHED = frozenset({"Succeeded", "Failed"})
+FINISHED = frozenset({"Succeeded", "Failed"})
 
 
 async def read_node_jobs(api: ApiClient, node: str) -> tuple[NodeJob, ...]:
@@ -113,7 +132,7 @@ def jobs_of_pods(body: bytes) -> tuple[NodeJob, ...]:
     starts: dict[str, set[float]] = {}
     for pod in (_DECODER.decode(body).items or ())[:_MAX_PODS]:
         name = _job_name(pod)
-        if name and pod.status.phase not in _FINISHED and _uses_devices(pod.spec):
+        if name and pod.status.phase not in FINISHED and _uses_devices(pod.spec):
             starts.setdefault(f"{pod.metadata.namespace}/{name}", set()).update(_starts(pod))
     return tuple(NodeJob(name, tuple(sorted(starts[name]))) for name in sorted(starts))
 
@@ -134,12 +153,12 @@ def _job_name(pod: _Pod) -> str:
     return next(filter(None, names), "")
 
 
-def _uses_devices(spec: _Spec) -> bool:
+def _uses_devices(spec: PodSpec) -> bool:
     containers = (*spec.containers, *spec.init_containers)
     return bool(spec.claims) or any(map(_has_devices, containers))
 
 
-def _has_devices(container: _Container) -> bool:
+def _has_devices(container: Container) -> bool:
     """Return whether a container has devices: a DRA claim, or a resource of a device plugin."""
     resources = container.resources
     return bool(resources.claims) or any(
@@ -168,6 +187,6 @@ def _starts(pod: _Pod) -> Iterator[float]:
     yield from times or {parse_or_zero(pod.status.started or "")} - {0.0}
 
 
-def _runs(status: _ContainerStatus) -> Iterable[_Run]:
+def _runs(status: _ContainerStatus) -> Iterable[Run]:
     runs = (status.state.running, status.state.terminated, status.last_state.terminated)
     return (run for run in runs if run is not None)
