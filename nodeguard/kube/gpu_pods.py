@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, field
 
@@ -78,15 +78,12 @@ def _node_pod(pod: _Pod) -> NodePod | None:
         return None
     meta, spec, status = pod.metadata, pod.spec, pod.status
     containers = (*spec.containers, *spec.init_containers)
-    # An init container has ended before the others start, except for a side container.
-    lasting = (*spec.containers, *(item for item in spec.init_containers if item.restarts == "Always"))
-    with_gpus = {container.name for container in lasting if _has_gpus(container)}
+    holders = {container.name for container in _holders(pod) if _gpus(container)}
     return NodePod(
         PodKey(meta.namespace, meta.name, meta.uid),
         meta.version,
-        has_gpus=any(map(_has_gpus, containers)),
+        gpu_ids=_gpu_ids(holders, (*status.containers, *status.init_containers)),
         has_claims=bool(spec.claims) or any(container.resources.claims for container in containers),
-        gpu_ids=_gpu_ids(with_gpus, (*status.containers, *status.init_containers)),
         labels=meta.labels,
         controller=next((owner.kind for owner in meta.owners if owner.controller), ""),
         is_static=_MIRROR in meta.annotations,
@@ -96,22 +93,38 @@ def _node_pod(pod: _Pod) -> NodePod | None:
     )
 
 
-def _has_gpus(container: Container) -> bool:
-    return any(
-        name.startswith(_GPU_DOMAIN) and str(amount) != "0"
-        for name, amount in container.resources.limits.items()
-    )
+def _holders(pod: _Pod) -> Iterator[Container]:
+    """Yield the containers of a pod that hold their devices now."""
+    spec, status = pod.spec, pod.status
+    yield from spec.containers
+    # The phase changes once all init containers have ended; until then, one that failed starts again.
+    has_started = status.phase != "Pending"
+    ended = {item.name for item in status.init_containers if has_started and item.state.terminated}
+    # The kubelet gives the devices of an init container to a later container that asks for the same.
+    passed_on = [_gpus(container) for container in spec.containers]
+    for container in spec.init_containers:
+        is_first = container.restarts != "Always"
+        if not (is_first and (container.name in ended or _gpus(container) in passed_on)):
+            yield container
 
 
-def _gpu_ids(with_gpus: set[str], statuses: Iterable[_ContainerStatus]) -> tuple[str, ...] | None:
+def _gpus(container: Container) -> dict[str, str | int]:
+    """Return the GPUs that a container asks for."""
+    limits = container.resources.limits
+    return {
+        name: amount for name, amount in limits.items() if name.startswith(_GPU_DOMAIN) and str(amount) != "0"
+    }
+
+
+def _gpu_ids(holders: set[str], statuses: Iterable[_ContainerStatus]) -> tuple[str, ...] | None:
     """Return the ids of the devices that some containers hold; None if any of them reports none."""
     ids: dict[str, list[str]] = {}
     for status in statuses:
-        for allocated in status.allocated if status.name in with_gpus else ():
+        for allocated in status.allocated if status.name in holders else ():
             # The kubelet prefixes the resource of a claim with `claim:`.
             if allocated.name.startswith(_GPU_DOMAIN):
                 ids.setdefault(status.name, []).extend(device.id for device in allocated.resources)
-    if any(not ids.get(name) for name in with_gpus):
+    if any(not ids.get(name) for name in holders):
         return None
     return tuple(sorted({name for names in ids.values() for name in names}))
 

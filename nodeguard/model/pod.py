@@ -23,20 +23,17 @@ class NodePod(Struct, frozen=True):
 
     For example, a pod of a Job that holds one GPU:
 
-        NodePod(PodKey("team-a", "train-0", "uid-7"), "812", has_gpus=True, gpu_ids=("GPU-614b",),
-                controller="Job")
+        NodePod(PodKey("team-a", "train-0", "uid-7"), "812", gpu_ids=("GPU-614b",), controller="Job")
     """
 
     key: PodKey
     version: str
     """Its resourceVersion: an eviction names it, so that a pod that changed is judged again."""
-    has_gpus: bool = False
-    """Whether a container asks for a resource of NVIDIA's device plugin."""
+    gpu_ids: tuple[str, ...] | None = ()
+    """Ids of the devices of NVIDIA's device plugin that its containers hold, as the plugin names them. Empty:
+    it holds none. None: it holds some, and the kubelet does not report those of each container."""
     has_claims: bool = False
     """Whether it has claims of a DRA driver: its GPUs are not known."""
-    gpu_ids: tuple[str, ...] | None = None
-    """Ids of the devices that its containers hold, as the device plugin names them; None if the kubelet does
-    not report those of each container."""
     labels: dict[str, str] = {}
     controller: str = ""
     """Kind of the object that controls it, and that creates another pod in its place; empty for none."""

@@ -66,7 +66,6 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
     ) == NodePod(
         PodKey("team-a", "train-0", "uid-0"),
         "812",
-        has_gpus=True,
         gpu_ids=("GPU-614b",),
         labels={"app": "train"},
         controller="Job",
@@ -77,7 +76,7 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
 
 
 def test_a_pod_of_nothing_but_its_identity_uses_no_gpu() -> None:
-    assert read(pod({})) == NodePod(PodKey("team-a", "train-0", "uid-0"), "812", gpu_ids=())
+    assert read(pod({})) == NodePod(PodKey("team-a", "train-0", "uid-0"), "812")
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -92,17 +91,17 @@ def test_an_unfinished_list_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "has_gpus"),
+    ("limits", "ids"),
     [
-        ({"nvidia.com/gpu": "8"}, True),
-        ({"nvidia.com/gpu.shared": "1"}, True),
-        ({"nvidia.com/mig-1g.10gb": "1"}, True),
-        ({"nvidia.com/gpu": "0"}, False),
-        ({"rdma/hca": "1", "cpu": "4"}, False),
+        ({"nvidia.com/gpu": "8"}, None),
+        ({"nvidia.com/gpu.shared": "1"}, None),
+        ({"nvidia.com/mig-1g.10gb": "1"}, None),
+        ({"nvidia.com/gpu": "0"}, ()),
+        ({"rdma/hca": "1", "cpu": "4"}, ()),
     ],
 )
-def test_resources_of_the_device_plugin_are_gpus(limits: dict[str, str], has_gpus: bool) -> None:
-    assert read(pod({"limits": limits})).has_gpus is has_gpus
+def test_resources_of_the_device_plugin_are_gpus(limits: dict[str, str], ids: tuple[str, ...] | None) -> None:
+    assert read(pod({"limits": limits})).gpu_ids == ids
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def test_resources_of_the_device_plugin_are_gpus(limits: dict[str, str], has_gpu
     ],
 )
 def test_a_claim_is_no_gpu_of_the_device_plugin(claims: dict[str, Any]) -> None:
-    assert (read(claims).has_claims, read(claims).has_gpus) == (True, False)
+    assert (read(claims).has_claims, read(claims).gpu_ids) == (True, ())
 
 
 SIDECAR = {"initContainers": [{"name": "side", "restartPolicy": "Always", "resources": GPU}]}
@@ -141,17 +140,45 @@ def test_ids_need_those_of_each_container_with_gpus() -> None:
     both = {"containerStatuses": [work], "initContainerStatuses": [side]}
     assert read(pod(spec=SIDECAR, status=both)).gpu_ids == ("GPU-1", "GPU-2")
     assert read(pod(spec=SIDECAR, status={"containerStatuses": [work]})).gpu_ids is None
-    assert read(pod({}, spec=SIDECAR)).has_gpus
+    assert read(pod({}, spec=SIDECAR)).gpu_ids is None
 
 
-def test_an_init_container_that_has_ended_holds_nothing() -> None:
+ENDED, RUNS = {"terminated": {"exitCode": 0}}, {"running": {"startedAt": "2026-11-23T02:00:01Z"}}
+
+
+@pytest.mark.parametrize(
+    ("phase", "first", "ids"),
+    [
+        ("Running", {"state": ENDED}, ()),
+        ("Running", {"state": ENDED, **held("GPU-9", name="test")}, ()),
+        # Until all have ended, one that failed starts again.
+        ("Pending", {"state": ENDED}, None),
+        ("Pending", {"state": RUNS}, None),
+        ("Pending", {"state": RUNS, **held("GPU-9", name="test")}, ("GPU-9",)),
+        # The first containers of a pod run again in a new sandbox, such as after a reboot.
+        ("Running", {"state": RUNS}, None),
+        ("Running", {}, None),
+    ],
+)
+def test_an_init_container_holds_gpus_until_it_has_ended(
+    phase: str, first: dict[str, Any], ids: tuple[str, ...] | None
+) -> None:
     test = {"initContainers": [{"name": "test", "resources": GPU}]}
-    ended = {"initContainerStatuses": [held("GPU-9", name="test")], "containerStatuses": [held("GPU-1")]}
-    assert read(pod(spec=test, status=ended)).gpu_ids == ("GPU-1",)
-    unreported = {"initContainerStatuses": [{"name": "test"}], "containerStatuses": [held("GPU-1")]}
-    assert read(pod(spec=test, status=unreported)).gpu_ids == ("GPU-1",)
-    first = read(pod({}, spec=test))
-    assert (first.has_gpus, first.gpu_ids) == (True, ())
+    status = {"phase": phase, "initContainerStatuses": [{"name": "test", **first}]}
+    assert read(pod({}, spec=test, status=status)).gpu_ids == ids
+
+
+def test_an_init_container_passes_its_gpus_to_a_container_that_asks_for_the_same() -> None:
+    """The kubelet reports no devices of init containers. A test of the GPU may hang, and its pod has to leave."""
+    status = {
+        "phase": "Pending",
+        "initContainerStatuses": [{"name": "test", "state": RUNS}],
+        "containerStatuses": [held("GPU-1")],
+    }
+    same = {"initContainers": [{"name": "test", "resources": GPU}]}
+    assert read(pod(spec=same, status=status)).gpu_ids == ("GPU-1",)
+    more = {"initContainers": [{"name": "test", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
+    assert read(pod(spec=more, status=status)).gpu_ids is None
 
 
 def test_a_mirror_pod_is_static() -> None:

@@ -84,7 +84,7 @@ def budget_reason(pods: Sequence[NodePod], budgets: Iterable[DisruptionBudget]) 
 def _uses_gpus(pod: NodePod) -> bool:
     """Return whether a pod is work that a drain may move: never one that belongs to the node."""
     belongs_to_node = pod.is_static or pod.controller in _NODE_CONTROLLERS
-    return (pod.has_gpus or pod.has_claims) and not belongs_to_node
+    return (pod.gpu_ids != () or pod.has_claims) and not belongs_to_node
 
 
 def _holds(pod: NodePod, gpu_ids: Collection[str]) -> bool:
@@ -98,7 +98,7 @@ def _holds_unshared(pod: NodePod, gpu_ids: Collection[str]) -> bool:
 def _names_gpus(pod: NodePod) -> bool:
     """Return whether each device that a pod holds is named as a GPU: MIG devices and indexes are not."""
     ids = pod.gpu_ids
-    return bool(ids) and not pod.has_claims and all(name.startswith("GPU-") for name in ids or ())
+    return ids is not None and not pod.has_claims and all(name.startswith("GPU-") for name in ids)
 
 
 def _useless(pods: Collection[NodePod]) -> str:

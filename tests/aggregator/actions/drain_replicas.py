@@ -62,9 +62,7 @@ class PodCluster:
         """Create a pod that runs, with a new uid."""
         self._version += 1
         key = PodKey("team-a", name, f"{name}-{self._version}")
-        pod = NodePod(
-            key, f"{self._version}", has_gpus=True, gpu_ids=(gpu,), labels=labels, controller="ReplicaSet"
-        )
+        pod = NodePod(key, f"{self._version}", gpu_ids=(gpu,), labels=labels, controller="ReplicaSet")
         self.pods[key.uid] = (node, pod)
 
     def change(self, uid: str, **fields: Any) -> None:

@@ -25,7 +25,7 @@ CANDIDATE = DrainCandidate("uid-1", "gpu-1", GPU, NOW - 60.0, ("gpu-lost",), ("G
 
 def pod(number: int, **changed: Any) -> NodePod:
     key = PodKey("team-a", f"train-{number}", f"pod-{number}")
-    return replace(NodePod(key, "7", has_gpus=True, controller="Job"), **changed)
+    return replace(NodePod(key, "7", gpu_ids=("GPU-1",), controller="Job"), **changed)
 
 
 PODS = (pod(0), pod(1), pod(2))

@@ -22,7 +22,7 @@ NONE, ALL = UnknownHolders.NONE, UnknownHolders.NODE
 
 def pod(name: str, *gpu_ids: str, **more: Any) -> NodePod:
     """Return a pod of a Job with GPUs; without ids, the kubelet reports none."""
-    values: dict[str, Any] = {"has_gpus": True, "gpu_ids": gpu_ids or None, "controller": "Job", **more}
+    values: dict[str, Any] = {"gpu_ids": gpu_ids or None, "controller": "Job", **more}
     return NodePod(PodKey("team-a", name, f"uid-{name}"), "1", **values)
 
 
@@ -34,8 +34,8 @@ def names(found: DrainSet) -> list[str]:
 
 
 def test_the_holders_of_the_gpu_leave_and_all_pods_with_gpus_of_a_faulty_node() -> None:
-    without_gpus = pod("web", has_gpus=False)
-    claims = pod("claims", has_gpus=False, has_claims=True)
+    without_gpus = pod("web", gpu_ids=())
+    claims = pod("claims", gpu_ids=(), has_claims=True)
     assert drain_set(GPU, (OTHER, HOLDER, without_gpus), NONE) == DrainSet((HOLDER,))
     assert drain_set(GPU, (OTHER, without_gpus), ALL) == DrainSet()
     assert names(drain_set(NODE, (OTHER, HOLDER, without_gpus, claims), NONE)) == [
@@ -62,8 +62,7 @@ UNKNOWN = [
     pod("mig", "MIG-5"),
     pod("index", "0"),
     pod("unreported"),
-    pod("empty", gpu_ids=()),
-    pod("claims", has_gpus=False, has_claims=True),
+    pod("claims", gpu_ids=(), has_claims=True),
     pod("both", "GPU-2", has_claims=True),
 ]
 
@@ -85,6 +84,15 @@ def test_a_gpu_without_a_known_id_never_drains_the_node_by_itself() -> None:
     assert "the id of the GPU is not known" in found.reason
     assert drain_set(WITHOUT_ID, (HOLDER, OTHER), ALL).pods == (HOLDER, OTHER)
     assert drain_set(WITHOUT_ID, (), NONE) == DrainSet()
+
+
+@pytest.mark.parametrize("holders", UnknownHolders)
+def test_a_pod_that_holds_no_gpu_any_more_stays_and_hides_no_holder(holders: UnknownHolders) -> None:
+    """Its init container had GPUs and has ended."""
+    ended, sharing = pod("ended", gpu_ids=()), pod("sharing", "GPU-1::0")
+    assert drain_set(GPU, (ended, sharing, OTHER), holders) == DrainSet((sharing,))
+    assert drain_set(GPU, (ended, OTHER), holders) == DrainSet()
+    assert drain_set(NODE, (ended, OTHER), holders) == DrainSet((OTHER,))
 
 
 @pytest.mark.parametrize("more", [{"controller": "DaemonSet"}, {"controller": "Node"}, {"is_static": True}])
@@ -129,12 +137,13 @@ def test_two_budgets_of_a_pod_forbid_it_even_if_both_allow_it() -> None:
     assert "team-a/b and team-a/c both select pod team-a/holder" in reason
 
 
+IDS = ("GPU-1", "GPU-2", "GPU-1::0", "GPU-2::1", "MIG-1", "0")
+
 PODS = st.lists(
     st.builds(
         pod,
         st.sampled_from("abcdef"),
-        st.sampled_from(["GPU-1", "GPU-2", "GPU-1::0", "GPU-2::1", "MIG-1", "0"]),
-        has_gpus=st.booleans(),
+        gpu_ids=st.sampled_from([(), *((name,) for name in IDS), None]),
         has_claims=st.booleans(),
         controller=st.sampled_from(["Job", "DaemonSet", ""]),
         is_static=st.booleans(),
@@ -154,7 +163,7 @@ def test_no_pod_leaves_that_may_stay(
     random.shuffle(pods)
     assert drain_set(candidate, pods, holders) == found, "the order of the pods does not matter"
     for member in found.pods:
-        assert member.has_gpus or member.has_claims
+        assert member.gpu_ids != () or member.has_claims
         assert not member.is_static
         assert member.controller != "DaemonSet"
         if not found.reason and not member.is_terminating:
