@@ -53,10 +53,5 @@ class DrainCollector(Collector):
 
     def _is_failed(self, action: NodeAction) -> bool:
         """Return whether pods of a drain stayed, and the quarantine that it was for is still active."""
-        if action.kind != ActionKind.DRAIN or action.state != ActionState.FAILED:
-            return False
-        state = self._planner.state
-        if action.uid not in state.nodes:
-            return False
-        causes = (cause for _, cause in state.marks_in_effect(action.uid).causes() if not cause.injected)
-        return any(cause.mark.kind.drains and cause.since <= action.created_at for cause in causes)
+        is_failed = action.kind == ActionKind.DRAIN and action.state == ActionState.FAILED
+        return is_failed and not action.released_at and self._planner.state.has_drain_mark(action.uid)

@@ -42,7 +42,7 @@ def limited_drains(
     """
     state = planner.state
     drains = [action for action in actions if action.kind == ActionKind.DRAIN]
-    stored = {(drain.uid, drain.request) for drain in drains if not drain.state.is_withdrawn}
+    stored = {(drain.uid, drain.request) for drain in drains if not drain.is_closed}
     old = [candidate for candidate in candidates if (candidate.uid, candidate.request) in stored]
     new = [candidate for candidate in candidates if (candidate.uid, candidate.request) not in stored]
     usage = drain_usage(drains, partial(state.clock.age, now=now))

@@ -79,6 +79,7 @@ class ActionStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     carried_out: _Count = 0
     message: Annotated[str, _schema(maxLength=MAX_MESSAGE)] = ""
     begun_at: _Time = ""
+    released_at: _Time = ""
     last_transition_time: _Time = ""
 
 
@@ -129,6 +130,7 @@ def _known_action(spec: ActionSpec, status: ActionStatus) -> NodeAction | None:
         seconds=spec.duration_seconds,
         pods=tuple(PodKey(pod.namespace, pod.name, pod.uid) for pod in spec.pods),
         begun_at=int(parse_or_zero(status.begun_at)),
+        released_at=int(parse_or_zero(status.released_at)),
         state=ActionState(status.state or ActionState.RESERVED),
         carried_out=status.carried_out,
         message=status.message,
@@ -160,6 +162,7 @@ def action_body(action: NodeAction, namespace: str, version: str = "") -> dict[s
                 action.carried_out,
                 action.message,
                 rfc3339(action.begun_at) if action.begun_at else "",
+                rfc3339(action.released_at) if action.released_at else "",
                 rfc3339(action.changed_at),
             )
         )

@@ -105,6 +105,10 @@ class NodeAction(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """When the first eviction may have been sent, in seconds since the epoch; 0 before, and for other
     kinds."""
 
+    released_at: int = 0
+    """When the quarantine of a drain was observed as released, in seconds since the epoch; 0 before, and for
+    other kinds."""
+
     changed_at: int = 0
     """When the state changed last, in seconds since the epoch; 0 for never."""
 
@@ -114,6 +118,13 @@ class NodeAction(Struct, frozen=True, omit_defaults=True, rename="camel"):
         parts = (self.incident, f"{self.occurrence}", self.kind, self.uid, self.request, f"{self.attempt}")
         digest = blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
         return f"{self.kind.lower()}-{digest}"
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether its request may be carried out again: it was withdrawn, or it is a drain with a
+        released quarantine.
+        """
+        return self.state.is_withdrawn or (self.state.is_finished and bool(self.released_at))
 
     @property
     def ended_at(self) -> int:

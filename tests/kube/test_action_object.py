@@ -42,6 +42,7 @@ def test_an_action_is_read_as_it_was_written(action: NodeAction, state: ActionSt
         carried_out=1,
         message="done",
         begun_at=began_at,
+        released_at=began_at and began_at + 60,
         changed_at=1_800_000_100,
     )
     observed = stored(running)

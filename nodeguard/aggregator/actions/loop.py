@@ -10,9 +10,12 @@ from functools import partial
 from math import inf
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.act.clears import requested_clear
+from nodeguard.fleet.act.drain_progress import released_drains
 from nodeguard.fleet.act.progress import ActionOutcome, ActionProgress, progress
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.wall_clock import WallClock
@@ -124,10 +127,10 @@ class ActionLoop:
         return True
 
     def _progress(self) -> ActionProgress:
-        now = self._now()
+        now, actions = self._now(), self._store.actions()
         self._clock.follow(now)
-        return progress(
-            self._store.actions(),
+        due = progress(
+            actions,
             self._requested(now.wall),
             self._ended(),
             {**self._outbox.outcomes(), **(self._drains.outcomes() if self._drains is not None else {})},
@@ -135,6 +138,10 @@ class ActionLoop:
             now.wall,
             partial(self._clock.age, now=now),
         )
+        advancing = {before for before, _ in due.advance}
+        others = [action for action in actions if action not in advancing]
+        released = released_drains(others, self._planner.state.has_drain_mark, now.wall)
+        return replace(due, advance=(*due.advance, *released))
 
     def _requested(self, now: float) -> list[NodeAction]:
         requested = self._drains.requested() if self._drains is not None else []

@@ -18,7 +18,6 @@ from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.drain import DrainWhen
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import MarkCause, NodeMarks
 from nodeguard.model.policy import Policy
 from nodeguard.model.target import NODE, target_kind, target_label
@@ -28,9 +27,7 @@ _GPU_ID = "GPU-"
 
 
 class DrainCandidate(Struct, frozen=True):
-    """One faulty resource of a node from which work is to leave. Its key is the same for one quarantine of
-    the resource in each aggregator.
-    """
+    """One faulty resource of a node from which work is to leave."""
 
     uid: str
     """Of the Node."""
@@ -39,7 +36,7 @@ class DrainCandidate(Struct, frozen=True):
     """The target: a GPU, or `node` for all GPUs of the node. A fault of several GPUs has one candidate for
     each of them."""
     since: float
-    """When its quarantine began, in seconds since the epoch, as recorded on the Node."""
+    """When the oldest of its recorded causes began, in seconds since the epoch: later, once that one ends."""
     checks: tuple[str, ...]
     """The checks of its findings, worst first."""
     gpu_ids: tuple[str, ...] = ()
@@ -50,8 +47,10 @@ class DrainCandidate(Struct, frozen=True):
 
     @property
     def request(self) -> str:
-        """Return what identifies it among all drains of the node."""
-        return f"quarantine of {_label(self.resource)} since {rfc3339(self.since)}"
+        """Return what identifies it among the drains of the node, whichever causes come and go. A later
+        quarantine has a later attempt.
+        """
+        return f"quarantine of {_label(self.resource)}"
 
     @property
     def is_whole_node(self) -> bool:

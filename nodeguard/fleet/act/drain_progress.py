@@ -6,9 +6,10 @@ its pods are gone or its time is over: a pause, a lost lease or a finding that e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.config.amounts import format_duration
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
@@ -43,12 +44,12 @@ def drain_action(candidate: DrainCandidate, pods: Iterable[NodePod], now: float)
 
 
 def stored_drain(candidate: DrainCandidate, actions: Iterable[NodeAction]) -> NodeAction | None:
-    """Return the latest drain of a candidate; None for none. A withdrawn one does not count."""
+    """Return the latest drain of a candidate; None for none. A closed one does not count."""
     attempts = [
         action
         for action in actions
         if (action.kind, action.uid, action.request) == (ActionKind.DRAIN, candidate.uid, candidate.request)
-        and not action.state.is_withdrawn
+        and not action.is_closed
     ]
     return max(attempts, key=lambda action: action.attempt, default=None)
 
@@ -65,19 +66,32 @@ def requested_drains(
 
     candidates: the present ones. assessed: new drains that nothing forbids. has_begun: keys of drains with a
     pod that was evicted, or may have been: these go on. refused: keys of drains that may not begin any
-    more. A finished drain stays requested as long as its candidate is there, so that it is not repeated.
+    more. A finished drain stays requested until its quarantine is released, so that it is not repeated:
+    its candidate may be absent, as while the agent does not report.
     """
     present = {(candidate.uid, candidate.request): candidate for candidate in candidates}
     requested = list(assessed)
     for action in actions:
-        if action.kind != ActionKind.DRAIN or action.state.is_withdrawn:
+        if action.kind != ActionKind.DRAIN or action.is_closed:
             continue
         candidate = present.get((action.uid, action.request))
         is_wanted = candidate is not None and not candidate.blocker and action.key not in refused
-        is_answer = action.state.is_finished and candidate is not None
-        if is_wanted or is_answer or action.key in has_begun:
+        if is_wanted or action.state.is_finished or action.key in has_begun:
             requested.append(action)
     return requested
+
+
+def released_drains(
+    actions: Iterable[NodeAction], is_quarantined: Callable[[str], bool], now: float
+) -> Iterator[tuple[NodeAction, NodeAction]]:
+    """Yield the drains, begun or finished, with a quarantine that was released since: as stored, and as they
+    go on. is_quarantined: whether a Node has a recorded quarantine that drains. now: seconds since the epoch.
+    """
+    for action in actions:
+        is_answer = action.state.is_finished or bool(action.begun_at)
+        is_open = action.kind == ActionKind.DRAIN and not (action.released_at or action.state.is_withdrawn)
+        if is_open and is_answer and not is_quarantined(action.uid):
+            yield action, replace(action, released_at=int(now))
 
 
 def next_step(

@@ -91,8 +91,7 @@ def progress(
 
 
 def _expires(action: NodeAction, requests: Collection[tuple[str, ...]]) -> bool:
-    is_answer = action.state.is_finished and not action.state.is_withdrawn
-    return action.state.is_withdrawn or (is_answer and _request(action) not in requests)
+    return action.is_closed or (action.state.is_finished and _request(action) not in requests)
 
 
 def _unreserved(
@@ -109,7 +108,7 @@ def _unreserved(
     names = {action.key for action in actions}
     for request in requested:
         earlier = attempts.get(_request(request), [])
-        if all(action.state.is_withdrawn for action in earlier):
+        if all(action.is_closed for action in earlier):
             last = max((action.attempt for action in earlier), default=0)
             attempt = replace(request, attempt=last + 1)
             # An expired action of this name is deleted first.

@@ -263,6 +263,11 @@ class FleetState:
         """Return the observed marks of a node and its devices that keep work away now."""
         return self._in_effect.get(uid) or self.marks.observed(uid).records
 
+    def has_drain_mark(self, uid: str) -> bool:
+        """Return whether a node has a recorded mark of a real fault for which work may be evicted."""
+        causes = self.marks.observed(uid).records.causes() if uid in self.nodes else ()
+        return any(cause.mark.kind.drains and not cause.injected for _, cause in causes)
+
     def uid(self, name: str) -> str:
         """Return the uid of the node of a name; empty if there is none."""
         return self._names.get(name, "")

@@ -27,7 +27,7 @@ from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
 from nodeguard.model.instant import Instant
 from nodeguard.model.label_selector import LabelSelector, Requirement
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodKey
-from tests.aggregator.actions.replicas import KilledError, UnreliableApi
+from tests.aggregator.actions.replicas import FleetDouble, KilledError, UnreliableApi
 from tests.kube.model_api import NAMESPACE, ModelApi
 
 NODE, OTHER = "uid-0", "uid-1"
@@ -38,7 +38,8 @@ LIMIT = 120.0
 
 class PodCluster:
     """Pods, one disruption budget, and the stored actions. evicted: uids of the pods that the eviction API ended,
-    each with the time. minimum: of the budget; allowed: of its status, which a controller updates.
+    each with the time. minimum: of the budget; allowed: of its status, which a controller updates. quarantined:
+    nodes with a recorded quarantine, also without a candidate.
     """
 
     def __init__(self) -> None:
@@ -51,6 +52,7 @@ class PodCluster:
         self.allowed = 0
         self.mode = DrainMode.ENFORCE
         self.candidates: dict[str, DrainCandidate] = {}
+        self.quarantined = {NODE, OTHER}
         self._version = 0
         for number in range(4):
             self.create(NODE, f"gang-{number}", "GPU-0", GANG)
@@ -99,18 +101,6 @@ class PodCluster:
         return [action for action in decoded if action is not None]
 
 
-class _Fleet:
-    """What the action loop reads of a planner."""
-
-    reports: dict[str, object] = {}  # noqa: RUF012
-
-    def node(self, uid: str) -> object:
-        return uid
-
-    def incident(self, _: str) -> None:
-        return None
-
-
 class DrainReplica:
     """One process of an aggregator: it reads actions, candidates and pods as late as the history wants. It is the
     DrainCluster of its own session. sent: uids of pods in its evictions, with the state of their action.
@@ -124,6 +114,7 @@ class DrainReplica:
         self.is_leader = self.is_killed = False
         self.candidates: dict[str, DrainCandidate] = {}
         self._pods: dict[str, tuple[str, NodePod]] = {}
+        self._fleet = FleetDouble((NODE, OTHER))
         self.read()
         self.action_store = KubernetesActionStore(cast("ApiClient", self.api), NAMESPACE, lambda: None)
         for stored in world.api.objects.values():
@@ -145,7 +136,7 @@ class DrainReplica:
         self.loop = ActionLoop(
             cast("ActionBackend", self),
             InstructionOutbox(),
-            cast("Planner", _Fleet()),
+            cast("Planner", self._fleet),
             self.runner,
             may_write=lambda: self.is_leader,
             now=self._now,
@@ -163,8 +154,9 @@ class DrainReplica:
     open_decisions = decisions
 
     def read(self) -> None:
-        """Read the candidates and the pods as they are now."""
+        """Read the candidates, the marks and the pods as they are now."""
         self.candidates, self._pods = dict(self.world.candidates), dict(self.world.pods)
+        self._fleet.quarantined = set(self.world.quarantined)
 
     def watch(self, events: int) -> None:
         """Receive the next events of the watch of actions."""

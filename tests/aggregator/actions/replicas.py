@@ -5,7 +5,7 @@ and agents: what random histories of actions are made of.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
@@ -93,15 +93,22 @@ class SharedCluster:
 
 
 class FleetDouble:
-    """What the action loop reads of a planner. incidents: as this replica knows them."""
+    """What the action loop reads of a planner. nodes: uids. incidents, quarantined: the incidents, and the nodes
+    with a recorded quarantine, as this replica knows them.
+    """
 
-    def __init__(self, world: SharedCluster) -> None:
-        self._world = world
-        self.incidents = dict(world.incidents)
+    def __init__(self, nodes: Collection[str], incidents: Mapping[str, Incident] = {}) -> None:
+        self._nodes = nodes
+        self.incidents = incidents
+        self.quarantined: Collection[str] = ()
         self.reports: dict[str, object] = {}
+        self.state = self
+
+    def has_drain_mark(self, uid: str) -> bool:
+        return uid in self.quarantined
 
     def node(self, uid: str) -> object:
-        return uid if uid in self._world.nodes else None
+        return uid if uid in self._nodes else None
 
     def incident(self, name: str) -> Incident | None:
         return self.incidents.get(name)
@@ -115,7 +122,7 @@ class Replica:
         self.api = UnreliableApi(world.api)
         self.is_leader = False
         self.outbox = InstructionOutbox()
-        self.fleet = FleetDouble(world)
+        self.fleet = FleetDouble(world.nodes, dict(world.incidents))
         self.read_requests()
         self.action_store = KubernetesActionStore(cast("ApiClient", self.api), NAMESPACE, lambda: None)
         for stored in world.api.objects.values():

@@ -10,7 +10,7 @@ from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.drain import DrainMode, DrainPolicy
-from nodeguard.model.eviction import Eviction
+from nodeguard.model.eviction import Eviction, EvictionState
 from nodeguard.model.instant import Instant
 from nodeguard.model.pod import NodePod
 from tests.aggregator.actions.drain_replicas import (
@@ -155,6 +155,50 @@ def test_a_budget_that_changes_half_way_is_retried_until_the_time_is_over(
     assert "the budget does not allow it: decide whether to delete the rest by hand" in scene.drain.message
     scene.play(600.0)
     assert len(scene.stored()) == 1, "a failed drain is not repeated"
+
+
+@pytest.fixture
+def failed(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A drain that failed, as the eviction of one pod is refused until its time is over."""
+    scene = Scene()
+    evict = scene.evict
+
+    def refusing(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        if not is_dry_run and pod.key.name == GANG_NAMES[-1]:
+            return Eviction(EvictionState.REFUSED, "not now")
+        return evict(pod, is_dry_run=is_dry_run)
+
+    monkeypatch.setattr(scene, "evict", refusing)
+    scene.play(LIMIT + 30.0)
+    assert scene.drain.state == ActionState.FAILED
+    monkeypatch.setattr(scene, "evict", evict)
+    return scene
+
+
+def test_a_failed_drain_is_not_repeated_as_its_candidate_is_absent(failed: Scene) -> None:
+    present = dict(failed.candidates)
+    for absent in (1.0, 86_400.0, 10.0):
+        failed.candidates.clear()
+        failed.play(5.0)
+        failed.now += absent
+        failed.play(5.0)
+        failed.candidates.update(present)
+        failed.play(30.0)
+    assert failed.evicted_names == GANG_NAMES[:-1]
+    assert len(failed.stored()) == 1
+
+
+def test_the_next_quarantine_after_a_failed_drain_is_drained(failed: Scene) -> None:
+    failed.candidates.clear()
+    failed.quarantined.clear()
+    failed.play(5.0)
+    assert failed.evicted_names == GANG_NAMES[:-1]
+    failed.quarantined.add(NODE)
+    failed.candidates[NODE] = candidate(NODE, failed.now)
+    failed.play(60.0)
+    assert failed.evicted_names == GANG_NAMES
+    assert (failed.drain.attempt, failed.drain.state) == (2, ActionState.SUCCEEDED)
+    assert failed.replica.runner.reports() == ()
 
 
 def test_a_pod_replaced_between_list_and_eviction_stays(

@@ -208,7 +208,7 @@ def test_a_gpu_that_a_dra_driver_publishes_waits() -> None:
     assert "DRA driver" in only(fleet).blocker
 
 
-def test_the_identity_is_that_of_the_quarantine() -> None:
+def test_the_identity_stays_whichever_causes_come_and_go() -> None:
     fleet = faulty()
     request = only(fleet).request
     fleet.after(100.0)
@@ -224,13 +224,23 @@ def test_the_identity_is_that_of_the_quarantine() -> None:
     fleet.restart()
     fleet.carry_out()
     assert candidates(fleet) == before
-    fleet.report(0, proven=(in_order(targets=(GPU, OTHER)),))
-    fleet.after(100_000.0)
+    fleet.report(0, finding("gpu-ecc"), finding(), proven=(in_order(targets=(OTHER,)),))
     fleet.carry_out()
+    first = only(fleet)
+    fleet.report(0, finding("gpu-ecc"), proven=(in_order(targets=(GPU, OTHER)),))
+    for _ in range(40):
+        fleet.after(3_600.0)
+        fleet.carry_out()
+    assert [cause.check for cause in fleet.record().causes] == ["gpu-ecc"], "the oldest cause is released"
+    assert only(fleet).request == request == first.request
+    assert only(fleet).since > first.since
+    assert fleet.planner.state.has_drain_mark("uid-0")
+    fleet.report(0, proven=(in_order(("gpu-lost", "gpu-ecc"), targets=(GPU, OTHER)),))
+    for _ in range(40):
+        fleet.after(3_600.0)
+        fleet.carry_out()
     assert (fleet.marked(), candidates(fleet)) == ([], [])
-    fleet.report(0, finding())
-    fleet.carry_out()
-    assert only(fleet).request != request, "a later quarantine is another one"
+    assert not fleet.planner.state.has_drain_mark("uid-0")
 
 
 def test_a_fault_that_spreads_to_another_gpu_has_a_candidate_for_it() -> None:

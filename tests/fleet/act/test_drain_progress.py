@@ -11,10 +11,11 @@ from nodeguard.fleet.act.drain_progress import (
     DrainStep,
     drain_action,
     next_step,
+    released_drains,
     requested_drains,
     stored_drain,
 )
-from nodeguard.fleet.act.progress import ActionOutcome, progress
+from nodeguard.fleet.act.progress import ActionOutcome, ActionProgress, progress
 from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.pod import NodePod, PodKey
 
@@ -45,6 +46,21 @@ def step(
     return next_step(BEGUN, by_uid, problems or {}, 60.0, age_at(now))
 
 
+def due(
+    *actions: NodeAction,
+    requested: Collection[NodeAction] = (),
+    outcomes: Mapping[str, ActionOutcome] = {},
+    has_node: bool = True,
+    now: float = NOW,
+) -> ActionProgress:
+    return progress(actions, requested, (), outcomes, lambda _: has_node, now, age_at(now))
+
+
+def released(action: NodeAction, now: float = NOW, *, is_quarantined: bool = False) -> list[NodeAction]:
+    """Return what an action becomes as the quarantine of its node is released."""
+    return [after for _, after in released_drains([action], lambda _: is_quarantined, now)]
+
+
 def requested(
     *actions: NodeAction,
     candidates: Collection[DrainCandidate] = (CANDIDATE,),
@@ -56,7 +72,7 @@ def requested(
 
 def test_the_action_names_the_pods_and_the_quarantine() -> None:
     assert RESERVED.pods == tuple(item.key for item in PODS)
-    assert RESERVED.request == "quarantine of GPU 0000:1b:00 since 2023-11-14T22:12:20Z"
+    assert RESERVED.request == "quarantine of GPU 0000:1b:00"
     assert RESERVED.key == drain_action(CANDIDATE, PODS, NOW + 5.0).key
 
 
@@ -99,39 +115,71 @@ def test_a_blocked_or_refused_drain_is_withdrawn_unless_a_pod_was_evicted() -> N
     assert requested(BEGUN, candidates=(blocked,), has_begun={BEGUN.key}) == [BEGUN]
 
 
-def test_a_finished_drain_is_not_repeated_while_its_candidate_is_there() -> None:
+DAYS_LATER = NOW + 10 * 86_400.0
+ENDS = [ActionState.SUCCEEDED, ActionState.FAILED, ActionState.UNKNOWN]
+
+
+@pytest.mark.parametrize("state", ENDS)
+@pytest.mark.parametrize("candidates", [(CANDIDATE,), (replace(CANDIDATE, blocker="paused"),), ()])
+def test_a_finished_drain_stays_until_its_quarantine_is_released(
+    state: ActionState, candidates: tuple[DrainCandidate, ...]
+) -> None:
+    """Its candidate may be absent: the agent is late, or the policy changed."""
+    finished = replace(BEGUN, state=state, changed_at=int(NOW))
+    stays = requested(finished, candidates=candidates)
+    assert stays == [finished]
+    assert stored_drain(CANDIDATE, [finished]) == finished
+    assert due(finished, requested=[*stays, RESERVED], now=DAYS_LATER) == ActionProgress()
+    assert released(finished, is_quarantined=True) == []
+
+
+@pytest.mark.parametrize("state", ENDS)
+def test_a_released_quarantine_is_recorded_once_and_the_next_one_is_drained(state: ActionState) -> None:
+    finished = replace(BEGUN, state=state, changed_at=int(NOW))
+    [closed] = released(finished, NOW + 60.0)
+    assert closed == replace(finished, released_at=int(NOW) + 60)
+    assert released(closed, NOW + 90.0) == []
+    assert requested(closed) == []
+    assert stored_drain(CANDIDATE, [closed]) is None
+    again = due(closed, requested=[RESERVED], now=NOW + 120.0)
+    assert again.reserve == (replace(RESERVED, attempt=2),)
+    assert due(closed, now=NOW + 86_399.0).delete == ()
+    assert due(closed, now=NOW + 86_400.0).delete == (closed,)
+
+
+def test_a_quarantine_that_is_released_while_pods_leave_is_not_drained_twice_at_a_time() -> None:
+    [running] = released(BEGUN)
+    assert due(running, requested=[running, RESERVED]).reserve == ()
+    ended = replace(running, state=ActionState.SUCCEEDED, changed_at=int(NOW))
+    assert due(ended, requested=[RESERVED]).reserve == (replace(RESERVED, attempt=2),)
+
+
+def test_the_drain_of_a_deleted_node_stays_for_a_day() -> None:
     failed = replace(BEGUN, state=ActionState.FAILED, changed_at=int(NOW))
-    blocked = replace(CANDIDATE, blocker="paused")
-    assert requested(failed, candidates=(blocked,)) == [failed]
-    assert stored_drain(CANDIDATE, [failed]) == failed
-    days_later = NOW + 10 * 86_400.0
-    due = progress([failed], [failed], (), {}, lambda _: True, days_later, age_at(days_later))
-    assert (due.reserve, due.delete) == ((), ())
+    [closed] = released(failed)
+    assert due(closed, has_node=False, now=NOW + 86_400.0).delete == (closed,)
 
 
 def test_a_withdrawn_drain_counts_for_nothing() -> None:
     withdrawn = replace(RUNNING, state=ActionState.CANCELLED)
     assert requested(withdrawn) == []
     assert stored_drain(CANDIDATE, [withdrawn]) is None
+    assert released(withdrawn) == []
 
 
 def test_the_begin_is_recorded_once() -> None:
     begins = {RUNNING.key: ActionOutcome(ActionState.RUNNING)}
-    due = progress([RUNNING], [RUNNING], (), begins, lambda _: True, NOW, age_at(NOW))
-    assert due.advance == ((RUNNING, BEGUN),)
-    again = progress([BEGUN], [BEGUN], (), begins, lambda _: True, NOW + 3.0, age_at(NOW + 3.0))
-    assert again.advance == ()
+    assert due(RUNNING, requested=[RUNNING], outcomes=begins).advance == ((RUNNING, BEGUN),)
+    assert due(BEGUN, requested=[BEGUN], outcomes=begins, now=NOW + 3.0).advance == ()
 
 
 def test_the_drain_of_a_deleted_node_ends() -> None:
     outcomes = {BEGUN.key: ActionOutcome(ActionState.RUNNING)}
-    due = progress([BEGUN], [BEGUN], (), outcomes, lambda _: False, NOW, age_at(NOW))
-    [(_, after)] = due.advance
+    [(_, after)] = due(BEGUN, requested=[BEGUN], outcomes=outcomes, has_node=False).advance
     assert (after.state, after.message) == (ActionState.SUPERSEDED, "the Node is deleted")
 
 
 def test_a_withdrawal_says_that_no_pod_was_evicted() -> None:
-    due = progress([RUNNING], [], (), {}, lambda _: True, NOW, age_at(NOW))
-    [(_, after)] = due.advance
+    [(_, after)] = due(RUNNING).advance
     assert after.state == ActionState.CANCELLED
     assert after.message == "no pod was evicted: the fault ended, or its pods may not leave now"
