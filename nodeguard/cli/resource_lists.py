@@ -13,6 +13,7 @@ from msgspec import Struct
 from nodeguard.cli.aggregator_client import AggregatorClient, NotFoundError, quote_name
 from nodeguard.cli.commands.describe import node_not_found
 from nodeguard.cli.render.resources import (
+    ACTION_TABLE,
     BUDGET_TABLE,
     CHECK_TABLE,
     DOMAIN_TABLE,
@@ -23,6 +24,7 @@ from nodeguard.cli.render.resources import (
     ResourceTable,
 )
 from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean
+from nodeguard.fleet_api.schema.action import ActionList, ActionView
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.capacity import WorkState
 from nodeguard.fleet_api.schema.component import ComponentList, ComponentView
@@ -31,8 +33,10 @@ from nodeguard.fleet_api.schema.incident import IncidentList
 from nodeguard.fleet_api.schema.node import NodeList, NodeSummary
 from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
 from nodeguard.fleet_api.text.domain import domain_list_view
+from nodeguard.fleet_api.text.drain import drain_text
 from nodeguard.fleet_api.text.phrases import count_noun, first_names
 from nodeguard.fleet_api.view import View
+from nodeguard.model.action import ActionKind, ActionState
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
@@ -40,7 +44,11 @@ from nodeguard.model.incident import IncidentState
 _Response = TypeVar("_Response", bound=Struct)
 
 _STATES = tuple(state.slug for state in IncidentState)
+_ACTION_STATES = tuple(state.value.lower() for state in ActionState)
 _HEALTHS = (*(health.value for health in Health), "unknown")
+
+# Drains without an action that are named.
+_NAMED_DRAINS = 10
 
 # What makes a name a pattern.
 _PATTERN = "*?["
@@ -162,6 +170,29 @@ def _incidents(options: Namespace) -> ResourceList:
     return ResourceList(response, incidents, response.omitted)
 
 
+def _actions(options: Namespace) -> ResourceList:
+    response = _get_of_node(AggregatorClient(options), "actions", ActionList, options)
+    kinds = {kind.value for kind in ActionKind if kind.slug in options.kind}
+    actions = [
+        action
+        for action in response.actions
+        if (not kinds or action.kind in kinds)
+        and (not options.state or action.state.lower() in options.state)
+    ]
+    has_all_kinds = not (kinds or options.state or options.names)
+    notes = _unrecorded_drains(response) if has_all_kinds or kinds == {ActionKind.DRAIN.value} else ()
+    return ResourceList(response, actions, response.omitted, tuple(notes))
+
+
+def _unrecorded_drains(response: ActionList) -> Iterator[str]:
+    """Yield the drains that wait or only would run: no action records them."""
+    drains = response.unrecorded_drains
+    for drain in drains[:_NAMED_DRAINS]:
+        yield f"no drain of {drain.node} yet: {drain_text(drain)}"
+    if len(drains) > _NAMED_DRAINS:
+        yield f"and {len(drains) - _NAMED_DRAINS} more without an action: use -n, or -o json"
+
+
 def _checks(options: Namespace) -> ResourceList:
     from nodeguard.cli.check_catalogue import load_catalogue, selected_checks  # noqa: PLC0415 - reads all checks
 
@@ -236,6 +267,29 @@ def _add_incident_filters(part: ArgumentParser) -> None:
     )
 
 
+def _add_action_filters(part: ArgumentParser) -> None:
+    kinds = tuple(kind.slug for kind in ActionKind)
+    part.add_argument(
+        "--kind",
+        metavar="KIND",
+        type=partial(one_of, "kind", kinds),
+        choices=kinds,
+        action="append",
+        default=[],
+        help=f"only this kind: {', '.join(kinds)} (repeatable)",
+    )
+    part.add_argument("-n", "--node", metavar="NAME", help="only actions on this node")
+    part.add_argument(
+        "--state",
+        metavar="STATE",
+        type=partial(one_of, "state", _ACTION_STATES),
+        choices=_ACTION_STATES,
+        action="append",
+        default=[],
+        help="only this state, such as failed (repeatable)",
+    )
+
+
 def _add_check_filters(part: ArgumentParser) -> None:
     from nodeguard.cli.options import add_checks, add_family  # noqa: PLC0415 - for one of the lists
 
@@ -298,6 +352,14 @@ RESOURCES = {
         "unresolved incidents, worst first",
         _incidents,
         _add_incident_filters,
+    ),
+    "actions": Resource(
+        ACTION_TABLE,
+        ActionView,
+        ("action", "act"),
+        "drains, and what agents were asked to do, of the past day",
+        _actions,
+        _add_action_filters,
     ),
     "checks": Resource(
         CHECK_TABLE, Check, ("check",), "checks of the catalogue", _checks, _add_check_filters

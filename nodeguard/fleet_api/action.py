@@ -1,11 +1,14 @@
-"""Views of the actions of a node: what operators requested of its agent, and drains. Pure."""
+"""Views of actions: what operators requested of the agents of nodes, and drains. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
-from nodeguard.fleet_api.schema.node import ActionView
-from nodeguard.fleet_api.service_state import age
+from nodeguard.fleet.act.drain_report import DrainState
+from nodeguard.fleet_api.drain import drain_views
+from nodeguard.fleet_api.schema.action import ActionList, ActionView
+from nodeguard.fleet_api.schema.status import VERSION
+from nodeguard.fleet_api.service_state import ServiceState, age
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.action import ActionKind, NodeAction
@@ -13,35 +16,60 @@ from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.projection import project
 from nodeguard.model.target import target_label
 
-# Requests of a node that are shown, the latest first.
+# Actions of a list, and of the view of a node.
+MAX_ACTIONS = 1000
 _SHOWN = 8
 
 
-def list_actions(
-    actions: Collection[NodeAction], uid: str, now: Instant
-) -> tuple[tuple[ActionView, ...], int]:
-    """Return the latest requests of a node, each with its last attempt, and the number of the others.
-
-    actions: of all nodes, as they are stored. A finished one stays for a day.
+def list_actions(service: ServiceState, now: Instant, uid: str = "") -> ActionList:
+    """Return the actions of all nodes, or of one, and the drains that wait to be recorded. uid: of the node;
+    empty for all.
     """
+    actions = sorted(_latest_attempts(service.actions, uid), key=lambda action: action.state.is_finished)
+    running = {
+        (drain.uid, drain.pods): drain.reason for drain in service.drains if drain.state == DrainState.RUNNING
+    }
+    views = tuple(
+        _view(action, now, running.get((action.uid, action.pods), "")) for action in actions[:MAX_ACTIONS]
+    )
+    unrecorded = [drain for drain in service.drains if drain.state != DrainState.RUNNING]
+    return ActionList(
+        VERSION, rfc3339(now.wall), views, len(actions) - len(views), drain_views(unrecorded, now, uid)
+    )
+
+
+def node_actions(actions: Iterable[NodeAction], uid: str, now: Instant) -> tuple[tuple[ActionView, ...], int]:
+    """Return the latest actions of a node, and the number of the others. actions: of all nodes, as they are
+    stored. A finished one stays for a day.
+    """
+    latest = _latest_attempts(actions, uid)
+    return tuple(_view(action, now) for action in latest[:_SHOWN]), max(0, len(latest) - _SHOWN)
+
+
+def _latest_attempts(actions: Iterable[NodeAction], uid: str) -> list[NodeAction]:
+    """Return the last attempt of each request, the latest request first."""
     last_attempts: dict[tuple[str, ...], NodeAction] = {}
     for action in sorted(actions, key=lambda action: action.attempt):
-        if action.uid == uid:
-            last_attempts[action.kind, action.incident, f"{action.occurrence}", action.request] = action
-    latest = sorted(last_attempts.values(), key=lambda action: (-action.created_at, action.key))
-    views = tuple(
-        project(
-            ActionView,
-            action,
-            purpose=action_text(action),
-            created_at=rfc3339(action.created_at),
-            age=age(now, action.created_at),
-            changed_at=rfc3339(action.ended_at),
-            changed_age=age(now, action.ended_at),
-        )
-        for action in latest[:_SHOWN]
+        if uid in {"", action.uid}:
+            request = (action.uid, action.kind, action.incident, f"{action.occurrence}", action.request)
+            last_attempts[request] = action
+    return sorted(last_attempts.values(), key=lambda action: (-action.created_at, action.key))
+
+
+def _view(action: NodeAction, now: Instant, reason: str = "") -> ActionView:
+    """Return the view of an action. reason: what it waits for, while it has no message."""
+    return project(
+        ActionView,
+        action,
+        name=action.key,
+        purpose=action_text(action),
+        message=action.message or reason,
+        parts=action.parts,
+        created_at=rfc3339(action.created_at),
+        age=age(now, action.created_at),
+        changed_at=rfc3339(action.ended_at),
+        changed_age=age(now, action.ended_at),
     )
-    return views, max(0, len(latest) - _SHOWN)
 
 
 def action_text(action: NodeAction) -> str:

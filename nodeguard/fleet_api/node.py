@@ -11,7 +11,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.fleet.state.rejected_reports import RejectedReport
-from nodeguard.fleet_api.action import list_actions
+from nodeguard.fleet_api.action import node_actions
 from nodeguard.fleet_api.capacity import work_state
 from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.incident import list_incidents, summarize_incident
@@ -115,7 +115,7 @@ def describe_node(
     health, reported = known_health(planner, uid, stale), reported_health(report)
     refusal = next((item for item in service.refused if item.node == name), None)
     findings = tuple(_findings(planner, uid, report, now, checks or {})) if report else ()
-    actions, actions_omitted = list_actions(service.actions, uid, now)
+    actions, actions_omitted = node_actions(service.actions, uid, now)
     parents = filter(None, map(planner.incident, dict.fromkeys(item.explained_by for item in findings)))
     return NodeView(
         version=VERSION,

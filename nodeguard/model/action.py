@@ -19,6 +19,11 @@ class ActionKind(StrEnum):
     DETACH_GPUS = "DetachGpus"
     DRAIN = "Drain"
 
+    @property
+    def slug(self) -> str:
+        """Return the kind as in options and tables: `detach-gpus`."""
+        return "detach-gpus" if self == ActionKind.DETACH_GPUS else self.value.lower()
+
 
 class ActionState(StrEnum):
     """The state of an action.
@@ -130,3 +135,8 @@ class NodeAction(Struct, frozen=True, omit_defaults=True, rename="camel"):
     def ended_at(self) -> int:
         """Return when it ended, in seconds since the epoch."""
         return self.changed_at or self.created_at
+
+    @property
+    def parts(self) -> int:
+        """Return of how many parts `carried_out` counts those that are done."""
+        return len(self.findings) or len(self.pods) or 1

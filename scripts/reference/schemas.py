@@ -19,6 +19,7 @@ from nodeguard.cli.streams import to_json
 from nodeguard.config.amounts import write_amounts
 from nodeguard.config.field_descriptions import with_field_descriptions
 from nodeguard.config.schema_text import with_clean_descriptions
+from nodeguard.fleet_api.schema.action import ActionList
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.component import ComponentList
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
@@ -42,6 +43,7 @@ RESPONSES: dict[tuple[str, str], type] = {
     ("get", "/v1/domains/{name}"): DomainView,
     ("get", "/v1/incidents"): IncidentList,
     ("get", "/v1/incidents/{name}"): IncidentView,
+    ("get", "/v1/actions"): ActionList,
     ("get", "/v1/history"): HistoryView,
     ("post", "/v1/incidents/{name}"): requests.ActionResult,
     ("post", "/v1/nodes/{name}/gpus"): requests.ActionResult,
@@ -67,6 +69,7 @@ QUERIES: dict[str, dict[str, str]] = {
         "state": "A state in lower case, such as `withheld`, or `all`; repeatable. Default: unresolved ones.",
         "node": "Name of a Node.",
     },
+    "/v1/actions": {"node": _NODE},
     "/v1/history": {
         "since": "How far back, in seconds. Default: a day.",
         "name": "Name of a node or an incident, or path of a domain or its end. Default: the fleet.",

@@ -100,6 +100,7 @@ def test_watch_refreshes_until_it_is_interrupted(
         (["get", "incidents", "x"], "incident 'x' not found: see nodeguard get incidents --all"),
         (["get", "domains", "x/y"], "domain 'x/y' not found: see nodeguard get domains --all"),
         (["get", "checks", "gpu-lots"], "check 'gpu-lots' not found: did you mean gpu-lost"),
+        (["get", "actions", "x"], "action 'x' not found: see nodeguard get actions"),
         (["get", "budgets", "x"], "budget 'x' not found: see nodeguard get budgets"),
         (["incidents", "clear", "x"], "incident 'x' not found: see nodeguard get incidents --all"),
         (["incidents", "ack", "x"], "'ack' is invalid: "),

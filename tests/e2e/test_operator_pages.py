@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 ENFORCE, HOLD, RETURN = (
     f"docs/tasks/{name}.md" for name in ("enforce-the-first-check", "pause-hold-unmark", "return-a-node")
 )
+DRAIN = "docs/tasks/drain-a-node.md"
 REPORT = "docs/tasks/report-availability.md"
 READ, CHANGED, REPLACE, RESET = (
     f"docs/tasks/{name}.md"
@@ -243,6 +244,9 @@ def test_commands_of_the_fleet_pages_answer(marked: Operator) -> None:
     for verb in ("detach --node gpu-7 --duration 30m", "attach --node gpu-7"):
         asked = marked.run(RESET, f"nodeguard gpus {verb} --by ada")
         assert asked.startswith(f"the agent of {NODE} is asked: NodeAction detachgpus-")
+    until_shown(marked, "nodeguard get actions", f"detach-gpus {NODE} ", READ)
+    assert f"clear {NODE} succeeded" in shown(marked.run(READ, "nodeguard get actions"))
+    assert marked.run(DRAIN, "nodeguard get actions --kind drain") == "no actions: none of 3 matches\n"
     for command in ("nodeguard history", f"nodeguard history {NODE}", f"nodeguard history {NODE} --since 7d"):
         for change in ("opened", "marked", "resolved", "released"):
             until_shown(marked, command, f"UTC {change} {NODE}: ", CHANGED)

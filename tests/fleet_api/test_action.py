@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.fleet_api.action import list_actions
+from nodeguard.fleet_api.action import MAX_ACTIONS, list_actions, node_actions
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
@@ -43,7 +43,7 @@ def test_a_request_has_only_its_last_attempt() -> None:
     first = replace(CLEAR, state=ActionState.UNKNOWN, changed_at=AT - 100)
     second = replace(CLEAR, attempt=2, state=ActionState.SUCCEEDED, changed_at=AT - 50)
     again = replace(CLEAR, request="ann at 22:13", created_at=AT - 10)
-    [latest, earlier] = list_actions((second, again, first), "uid-0", NOW)[0]
+    [latest, earlier] = node_actions((second, again, first), "uid-0", NOW)[0]
     assert (latest.state, latest.request, latest.age) == (ActionState.RESERVED, again.request, 10.0)
     assert (earlier.state, earlier.changed_age) == (ActionState.SUCCEEDED, 50.0)
 
@@ -54,3 +54,12 @@ def test_the_latest_actions_are_shown_and_the_others_counted() -> None:
     assert len(shown) == 9
     assert "requested by bob, 0, just now" in shown[0]
     assert shown[-1].strip() == "and 2 more: nodeguard history node-0"
+
+
+def test_a_long_list_begins_with_the_unfinished_actions() -> None:
+    ended = replace(DETACH, state=ActionState.SUCCEEDED)
+    actions = [replace(ended, request=f"bob, {number}") for number in range(MAX_ACTIONS)]
+    old = replace(CLEAR, created_at=AT - 9000)
+    listed = list_actions(replace(LEADER, actions=(*actions, old)), NOW)
+    assert (len(listed.actions), listed.omitted) == (MAX_ACTIONS, 1)
+    assert listed.actions[0].name == old.key

@@ -32,6 +32,7 @@ from nodeguard.aggregator.history.reader import HistoryError
 from nodeguard.aggregator.http_listener import listening
 from nodeguard.fleet.act.detaches import requested_detach
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet_api.action import list_actions
 from nodeguard.fleet_api.component import ComponentKind, list_components
 from nodeguard.fleet_api.domain import describe_domain, domains_named, list_domains
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
@@ -100,6 +101,7 @@ def application(context: ApiContext) -> web.Application:
     app.router.add_get("/v1/domains/{name:.+}", handlers.domain)
     app.router.add_get("/v1/incidents", handlers.incidents)
     app.router.add_get("/v1/incidents/{name}", handlers.incident)
+    app.router.add_get("/v1/actions", handlers.node_actions)
     app.router.add_get("/v1/history", handlers.history)
     app.router.add_post("/v1/incidents/{name}", handlers.decide)
     app.router.add_post("/v1/pause", handlers.pause)
@@ -176,6 +178,10 @@ class _Handlers:
         if page is None:
             raise _no_incident(name)
         return _answer(page)
+
+    async def node_actions(self, request: web.Request) -> web.Response:
+        uid = self._context.planner.state.uid(self._node_query(request))
+        return _answer(list_actions(self._context.service(), self._context.now(), uid))
 
     async def domains(self, request: web.Request) -> web.Response:
         every = request.query.get("all", "") not in {"", "0", "no", "false"}

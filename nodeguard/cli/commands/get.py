@@ -1,4 +1,4 @@
-"""nodeguard get: lists of nodes, GPUs, ports, domains, incidents, checks and budgets."""
+"""nodeguard get: lists of nodes, GPUs, ports, domains, incidents, actions, checks and budgets."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def build_parser() -> ArgumentParser:
     """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard get",
-        description="List nodes, GPUs, ports, failure domains, incidents, checks or budgets.",
+        description="List nodes, GPUs, ports, failure domains, incidents, actions, checks or budgets.",
         examples=(
             "nodeguard get nodes --unhealthy",
             "nodeguard get nodes -l pool=a -o name",
@@ -138,6 +138,7 @@ def build_parser() -> ArgumentParser:
             "nodeguard get gpus 'GPU-2c1b*' -o wide",
             "nodeguard get ports -n gpu-7",
             "nodeguard get domains --all",
+            "nodeguard get actions --kind drain",
             "nodeguard get checks 'gpu-*'",
             "nodeguard get budgets -o json",
             """nodeguard get nodes -o jsonpath='{.nodes[?(@.health=="fatal")].node}'""",

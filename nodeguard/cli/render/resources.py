@@ -1,4 +1,6 @@
-"""Tables of nodeguard get: columns of nodes, GPUs, ports, domains, incidents, checks and budgets."""
+"""Tables of nodeguard get: columns of nodes, GPUs, ports, domains, incidents, actions, checks
+and budgets.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from typing import Any, NamedTuple
 
 from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.fleet.diagnosis.results import CHECK
+from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.component import ComponentView
 from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
 from nodeguard.fleet_api.text.check import clearing_text
@@ -15,11 +18,13 @@ from nodeguard.fleet_api.text.phrases import (
     STYLES,
     budget_name,
     check_name,
+    count_noun,
     node_notes,
     number_text,
     target_text,
 )
 from nodeguard.judge.formatting import format_duration
+from nodeguard.model.action import ActionKind, ActionState
 
 # Columns below which the last cell gets a line of its own.
 _LEAST = 24
@@ -275,6 +280,46 @@ INCIDENT_TABLE = ResourceTable(
         Column("ACTION", lambda incident: incident.action.value, wide=True),
         Column("NAME", lambda incident: incident.name, wide=True),
         Column("MESSAGE", _incident_message),
+    ),
+)
+
+
+_ACTION_STYLES = {
+    ActionState.RESERVED: "warning",
+    ActionState.RUNNING: "warning",
+    ActionState.FAILED: "fatal",
+    ActionState.UNKNOWN: "fatal",
+}
+
+
+def _action_kind(action: ActionView) -> str:
+    return ActionKind(action.kind).slug if action.kind in set(ActionKind) else action.kind
+
+
+def _action_state(action: ActionView) -> StyledText:
+    return StyledText(action.state.value.lower(), _ACTION_STYLES.get(action.state, ""))
+
+
+def _action_progress(action: ActionView) -> str:
+    nouns: dict[str, str] = {ActionKind.DRAIN: "pod", ActionKind.CLEAR: "finding"}
+    noun = nouns.get(action.kind, "")
+    return f"{action.carried_out} of {count_noun(action.parts, noun)}" if noun else ""
+
+
+ACTION_TABLE = ResourceTable(
+    "action",
+    "actions",
+    lambda action: action.name,
+    (
+        Column("KIND", _action_kind),
+        Column("NODE", lambda action: action.node),
+        Column("STATE", _action_state),
+        Column("AGE", lambda action: _age(action.age)),
+        Column("DONE", _action_progress),
+        Column("TO", lambda action: action.purpose, wide=True),
+        Column("ATTEMPT", lambda action: str(action.attempt), wide=True),
+        Column("NAME", lambda action: action.name, wide=True),
+        Column("REASON", lambda action: "; ".join(filter(None, (action.message, action.request)))),
     ),
 )
 

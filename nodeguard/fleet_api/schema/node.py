@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.fleet.decide.release import WaitKind
+from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.capacity import WorkState
 from nodeguard.fleet_api.schema.drain import DrainView
 from nodeguard.fleet_api.schema.status import (
@@ -16,7 +17,6 @@ from nodeguard.fleet_api.schema.status import (
     RefusedMessages,
     RepeatOffenderView,
 )
-from nodeguard.model.action import ActionState
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState
@@ -139,29 +139,6 @@ class UnreadableView(Struct, frozen=True):
     """What could not be read."""
     reason: str
     targets: tuple[str, ...]
-
-
-class ActionView(Struct, frozen=True):
-    """A request of an operator to the agent of a node, or a drain, with its last attempt."""
-
-    kind: str
-    """Kind of the request; a newer version may add kinds."""
-    purpose: str
-    """What it does, after `to`."""
-    request: str
-    """Who requested it, and when; of a drain, the quarantine."""
-    incident: str
-    """Name of the incident that it clears; empty for none."""
-    state: ActionState
-    message: str
-    """The answer of the agent, or why there is none; of a drain, how it ended. Empty before."""
-    created_at: str
-    """When it was requested."""
-    age: float
-    changed_at: str
-    """When the state changed last."""
-    changed_age: float
-    """Seconds since `changed_at`."""
 
 
 class NodeView(Struct, frozen=True):

@@ -17,7 +17,7 @@ _NAMED = 5
 def drain_fields(drains: Collection[DrainView]) -> Iterator[Field]:
     """Yield the fields of the drains of one node."""
     for drain in drains:
-        yield Field("drain", _drain_text(drain), name_style="suspect")
+        yield Field("drain", drain_text(drain), name_style="suspect")
 
 
 def drains_field(drains: Collection[DrainView], omitted: int) -> Field | None:
@@ -37,7 +37,7 @@ def drains_field(drains: Collection[DrainView], omitted: int) -> Field | None:
     shown = next(iter(by_state[DrainState.WAITS] or drains))
     number = len(drains) + omitted
     counted = f"{text}; " if number > 1 else ""
-    return Field("drains", f"{counted}node {shown.node}: {_drain_text(shown)}", name_style="suspect")
+    return Field("drains", f"{counted}node {shown.node}: {drain_text(shown)}", name_style="suspect")
 
 
 def pod_names(pods: Collection[PodView]) -> str:
@@ -47,7 +47,8 @@ def pod_names(pods: Collection[PodView]) -> str:
     return f"{count_noun(len(names), 'pod')} ({', '.join(names[:_NAMED])}{more})"
 
 
-def _drain_text(drain: DrainView) -> str:
+def drain_text(drain: DrainView) -> str:
+    """Return what leaves a node, or why it stays."""
     match drain.state:
         case DrainState.WOULD_DRAIN:
             return f"dry run: it would evict {pod_names(drain.pods)}"

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from nodeguard.fleet_api.schema.node import ActionView, ChargeView, MarkRequestView, MarkView, NodeView
+from nodeguard.fleet_api.schema.action import ActionView
+from nodeguard.fleet_api.schema.node import ChargeView, MarkRequestView, MarkView, NodeView
 from nodeguard.fleet_api.text.drain import drain_fields
 from nodeguard.fleet_api.text.fault import (
     NodeFault,

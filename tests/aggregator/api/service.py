@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.api.handlers import ApiContext, serve_api
 from nodeguard.aggregator.backends.operator_actions import OperatorActionError
+from nodeguard.fleet.act.drain_report import DrainReport
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.model.action import NodeAction
 from nodeguard.model.action_store import ActionStoreError
@@ -28,6 +29,7 @@ class RecordingActions:
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
         self.reserved: list[NodeAction] = []
+        self.drains: tuple[DrainReport, ...] = ()
         self.error = ""
         self.decisions: dict[str, OperatorDecision] = {}
         # The next answers of an agent to a clear.
@@ -102,6 +104,8 @@ def service_state(fleet: Fleet, actions: RecordingActions) -> ServiceState:
         started=fleet.mono - 86_400.0,
         plan_age=0.4,
         decisions=actions.current_decisions(),
+        actions=actions.reserved,
+        drains=actions.drains,
     )
 
 

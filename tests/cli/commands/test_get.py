@@ -7,11 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.cli.main import main
+from nodeguard.fleet.act.drain_report import DrainReport, DrainState
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.node import Node
+from nodeguard.model.pod import PodKey
 from nodeguard.wire.report import Inventory
-from tests.aggregator.api.service import running_api
+from tests.aggregator.api.service import RecordingActions, running_api
 from tests.cli.fleet_commands import ACTIONS, name, printed, refused
 from tests.fleet.leaves import fails, wait, well
 from tests.fleet.leaves import fleet as leaves
@@ -167,6 +171,67 @@ def test_budgets_and_checks_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     text = printed(capsys, "get", "checks", "gpu-lost*", "--health", "fatal")
     assert [row[0] for row in rows(text)[1:]] == ["gpu-lost", "gpu-lost-any"]
     assert json.loads(printed(capsys, "get", "checks", "gpu-lost", "-o", "json"))[0]["id"] == "gpu-lost"
+
+
+def test_actions_are_listed_and_filtered(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    fleet, actions = Fleet(3), RecordingActions()
+    at = int(fleet.now.wall)
+    pods = (PodKey("team-a", "train-0", "uid-7"), PodKey("team-a", "train-1", "uid-8"))
+    left = "1 of 2 pods left within 30min; team-a/train-1 is still ending: decide whether to delete the rest"
+    failed = NodeAction(
+        ActionKind.DRAIN, "node-0", "uid-0", "quarantine of the node since 22:01", at - 3000, pods=pods,
+        state=ActionState.FAILED, carried_out=1, message=left,
+    )  # fmt: skip
+    running = replace(
+        failed, node="node-1", uid="uid-1", state=ActionState.RUNNING, carried_out=0, message=""
+    )
+    detach = NodeAction(ActionKind.DETACH_GPUS, "node-1", "uid-1", "bob at 22:12", at - 60, seconds=60)
+    actions.reserved = [failed, detach, running]
+    report = DrainReport("node-1", "uid-1", "node", ("gpu-lost",), at, DrainState.RUNNING, "it ends", pods)
+    waits = replace(report, node="node-2", uid="uid-2", state=DrainState.WAITS, reason="a budget", pods=())
+    actions.drains = (report, waits)
+    waiting = "no drain of node-2 yet: the work of the node stays for now: a budget\n"
+    with running_api(tmp_path, fleet, actions) as address:
+
+        def listed(*words: str) -> str:
+            return printed(capsys, "get", "actions", "--socket", address, *words)
+
+        header, *lines, note = listed().splitlines()
+        assert header.split() == ["KIND", "NODE", "STATE", "AGE", "DONE", "REASON"]
+        assert [line.split() for line in lines] == [
+            ["detach-gpus", "node-1", "reserved", "1", "min", "-", "bob", "at", "22:12"],
+            [
+                "drain",
+                "node-1",
+                "running",
+                "50",
+                "min",
+                "0",
+                "of",
+                "2",
+                "pods",
+                "it",
+                "ends;",
+                "quarantine",
+                "of",
+                "the",
+                "node",
+                "since",
+                "22:01",
+            ],
+            f"drain node-0 failed 50 min 1 of 2 pods {left}; quarantine of the node since 22:01".split(),
+        ]
+        assert f"{note}\n" == waiting
+        assert listed("--kind", "drain", "--node", "node-2") == f"no actions\n{waiting}"
+        assert listed("--kind", "drain", "--state", "failed", "-o", "name") == f"action/{failed.key}\n"
+        assert listed("--kind", "clear") == "no actions: none of 3 matches\n"
+        assert listed("-n", "node-0", "-o", "name") == f"action/{failed.key}\n"
+        assert "evict pod team-a/train-0 and 1 more pod" in listed(running.key, "-o", "wide")
+        document = json.loads(listed("-o", "json"))
+        assert [action["name"] for action in document["actions"]] == [detach.key, running.key, failed.key]
+        assert [drain["node"] for drain in document["unrecorded_drains"]] == ["node-2"]
+        error = refused(capsys, "get", "actions", "-n", "node-9", "--socket", address)
+        assert "node 'node-9' not found" in error
 
 
 def test_a_wide_message_is_cut_on_a_terminal_only(
