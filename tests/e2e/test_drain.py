@@ -15,22 +15,26 @@ from typing import Any
 
 import pytest
 
-from nodeguard.kube.action_store import actions_path
 from tests.controlplane.cluster import Cluster
-from tests.daemonset.manifests import NAMESPACE
 from tests.e2e import scene
 from tests.e2e.bulk_nodes import wait_until_schedulable
 from tests.e2e.fleet import Fleet
-from tests.e2e.scene import ENFORCED, GPUS, running_fleet
+from tests.e2e.scene import ENFORCED, running_fleet
+from tests.e2e.training import (
+    DRAIN,
+    PODS,
+    REPLICA_SETS,
+    create_namespace,
+    drain_states,
+    drains,
+    gpu_ids,
+    holder,
+    replica_set,
+    running,
+)
 from tests.waiting import until
 
 FAULTY, SPARE = "gpu-1", "gpu-2"
-ACTIONS = actions_path(NAMESPACE)
-PODS = "/api/v1/namespaces/team-a/pods"
-DRAIN = """
-drain: {mode: %s, rules: [{check: "*", when: immediately}], finishWithin: 1m}
-"""
-
 pytestmark = pytest.mark.slow
 
 
@@ -85,14 +89,13 @@ def training(cluster: Cluster, mode: str, *, budget: int | None = None) -> Itera
     be disrupted; None for no PodDisruptionBudget.
     """
     with running_fleet(cluster, ENFORCED + DRAIN % mode, FAULTY, SPARE) as fleet:
-        components = gpu_ids(fleet)
-        cluster.api.post("/api/v1/namespaces", {"metadata": {"name": "team-a"}})
-        until(lambda: cluster.has("/api/v1/namespaces/team-a/serviceaccounts/default"))
+        components = gpu_ids(fleet, FAULTY)
+        create_namespace(cluster)
         wait_until_schedulable(cluster)
         cluster.kubectl("cordon", SPARE)
         spare = [f"GPU-spare-{number}" for number in range(8)]
         with Kubelet(cluster, {FAULTY: components, SPARE: spare}) as kubelet:
-            cluster.api.post("/apis/apps/v1/namespaces/team-a/replicasets", replica_set())
+            cluster.api.post(REPLICA_SETS, replica_set())
             if budget is not None:
                 cluster.api.post(
                     "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets", disruption_budget(budget)
@@ -106,30 +109,6 @@ def training(cluster: Cluster, mode: str, *, budget: int | None = None) -> Itera
             until(lambda: not cluster.api.get(PODS)["items"])
 
 
-def gpu_ids(fleet: Fleet) -> list[str]:
-    """Return the ids of the GPUs of the faulty node, as its agent reports them: that of GPUS[0] first."""
-    [aggregator] = fleet.aggregators
-    rows = aggregator.query(f"/v1/gpus?node={FAULTY}")["components"]
-    ids = {row["target"]: row["id"] for row in rows}
-    return [ids[f"gpu/{address}"] for address in GPUS]
-
-
-def replica_set() -> Any:
-    labels = {"app": "train"}
-    resources = {"limits": {"nvidia.com/gpu": "1"}}
-    return {
-        "metadata": {"name": "train"},
-        "spec": {
-            "replicas": 8,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "work", "image": "work", "resources": resources}]},
-            },
-        },
-    }
-
-
 def disruption_budget(count: int) -> Any:
     selector = {"matchLabels": {"app": "train"}}
     return {"metadata": {"name": "train"}, "spec": {"minAvailable": 8 - count, "selector": selector}}
@@ -141,40 +120,10 @@ def allowed(cluster: Cluster) -> int:
     return status.get("disruptionsAllowed", -1)
 
 
-def running(cluster: Cluster, node: str) -> set[str]:
-    """Return the names of the running pods of a node."""
-    return {
-        pod["metadata"]["name"]
-        for pod in cluster.api.get(PODS)["items"]
-        if pod["spec"].get("nodeName") == node
-        and pod["status"]["phase"] == "Running"
-        and not pod["metadata"].get("deletionTimestamp")
-    }
-
-
-def holder(cluster: Cluster, gpu_id: str) -> str:
-    """Return the name of the pod that holds a GPU."""
-    for pod in cluster.api.get(PODS)["items"]:
-        for container in pod["status"].get("containerStatuses", []):
-            for allocated in container.get("allocatedResourcesStatus", []):
-                if any(device["resourceID"] == gpu_id for device in allocated["resources"]):
-                    return str(pod["metadata"]["name"])
-    raise AssertionError(f"no pod holds {gpu_id}")
-
-
-def drains(cluster: Cluster) -> list[Any]:
-    items: list[Any] = cluster.api.get(ACTIONS)["items"]
-    return [item for item in items if item["spec"]["action"] == "Drain"]
-
-
-def drain_states(cluster: Cluster) -> list[str]:
-    return [item.get("status", {}).get("state", "Reserved") for item in drains(cluster)]
-
-
 def test_only_the_pod_that_holds_the_faulty_gpu_leaves(controlplane: Cluster) -> None:
     with training(controlplane, "enforce") as (fleet, kubelet):
         before = running(controlplane, FAULTY)
-        victim = holder(controlplane, gpu_ids(fleet)[0])
+        victim = holder(controlplane, gpu_ids(fleet, FAULTY)[0])
         scene.inject_gpu_fault(fleet.agents[FAULTY])
         [aggregator] = fleet.aggregators
         aggregator.until(lambda: drain_states(controlplane) == ["Succeeded"])
@@ -205,7 +154,7 @@ def test_a_budget_that_forbids_the_eviction_keeps_the_pod(controlplane: Cluster)
 
 def test_observe_evicts_nothing_and_names_the_pods(controlplane: Cluster) -> None:
     with training(controlplane, "observe") as (fleet, kubelet):
-        victim = holder(controlplane, gpu_ids(fleet)[0])
+        victim = holder(controlplane, gpu_ids(fleet, FAULTY)[0])
         scene.inject_gpu_fault(fleet.agents[FAULTY])
         [aggregator] = fleet.aggregators
         aggregator.until(lambda: victim in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
@@ -215,7 +164,7 @@ def test_observe_evicts_nothing_and_names_the_pods(controlplane: Cluster) -> Non
 
 def test_a_leader_that_is_killed_in_a_drain_is_followed_by_one_that_ends_it(controlplane: Cluster) -> None:
     with training(controlplane, "enforce") as (fleet, kubelet):
-        victim = holder(controlplane, gpu_ids(fleet)[0])
+        victim = holder(controlplane, gpu_ids(fleet, FAULTY)[0])
         [aggregator] = fleet.aggregators
         scene.inject_gpu_fault(fleet.agents[FAULTY])
         aggregator.until(lambda: drain_states(controlplane))

@@ -1,0 +1,83 @@
+"""Eight pods of one GPU each, in a namespace of their own, and the drains of their node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from nodeguard.kube.action_store import actions_path
+from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster
+from tests.controlplane.objects import GPU
+from tests.daemonset.manifests import NAMESPACE
+from tests.e2e.fleet import Fleet
+from tests.e2e.scene import GPUS
+
+ACTIONS = actions_path(NAMESPACE)
+TEAM = "team-a"
+PODS = f"/api/v1/namespaces/{TEAM}/pods"
+REPLICA_SETS = f"/apis/apps/v1/namespaces/{TEAM}/replicasets"
+
+# A policy, beside that of marks: `%` with the mode.
+DRAIN = """
+drain: {mode: %s, rules: [{check: "*", when: immediately}], finishWithin: 1m}
+"""
+
+
+def create_namespace(cluster: Cluster) -> None:
+    cluster.api.post("/api/v1/namespaces", {"metadata": {"name": TEAM}})
+    cluster.until(lambda: cluster.has(SERVICE_ACCOUNT.format(TEAM)), "kube-controller-manager")
+
+
+def gpu_ids(fleet: Fleet, node: str) -> list[str]:
+    """Return the ids of the GPUs of a node, as its agent reports them: that of GPUS[0] first."""
+    [aggregator] = fleet.aggregators
+    rows = aggregator.query(f"/v1/gpus?node={node}")["components"]
+    ids = {row["target"]: row["id"] for row in rows}
+    return [ids[f"gpu/{address}"] for address in GPUS]
+
+
+def replica_set(
+    container: Mapping[str, Any] = MappingProxyType({"image": "work"}), **spec: object
+) -> dict[str, Any]:
+    """Return a ReplicaSet of eight pods. container, spec: more of each pod."""
+    labels = {"app": "train"}
+    work = {"name": "work", "resources": {"limits": {GPU: "1"}}, **container}
+    return {
+        "metadata": {"name": "train"},
+        "spec": {
+            "replicas": 8,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [work], **spec}},
+        },
+    }
+
+
+def running(cluster: Cluster, node: str) -> set[str]:
+    """Return the names of the running pods of a node."""
+    return {
+        pod["metadata"]["name"]
+        for pod in cluster.api.get(PODS)["items"]
+        if pod["spec"].get("nodeName") == node
+        and pod["status"]["phase"] == "Running"
+        and not pod["metadata"].get("deletionTimestamp")
+    }
+
+
+def holder(cluster: Cluster, gpu_id: str) -> str:
+    """Return the name of the pod that holds a GPU."""
+    for pod in cluster.api.get(PODS)["items"]:
+        for container in pod["status"].get("containerStatuses", []):
+            for allocated in container.get("allocatedResourcesStatus", []):
+                if any(device["resourceID"] == gpu_id for device in allocated["resources"]):
+                    return str(pod["metadata"]["name"])
+    raise AssertionError(f"no pod holds {gpu_id}")
+
+
+def drains(cluster: Cluster) -> list[Any]:
+    items: list[Any] = cluster.api.get(ACTIONS)["items"]
+    return [item for item in items if item["spec"]["action"] == "Drain"]
+
+
+def drain_states(cluster: Cluster) -> list[str]:
+    return [item.get("status", {}).get("state", "Reserved") for item in drains(cluster)]
