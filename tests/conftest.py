@@ -49,10 +49,11 @@ _TOOLS = {
     "promtool": "promtool",
     "tab": "browser",
     "images": "kubelet",
+    "pause": "kubelet",
 }
 
 # Fixtures that all tests of a run share, by the group of tests that run in the same process.
-_SHARED = {"shared_cluster": "cluster", "images": "kubelet"}
+_SHARED = {"shared_cluster": "cluster", "images": "kubelet", "pause": "kubelet"}
 # Those of whole fleets wait long for agents and aggregators: a group with a cluster of its own.
 _FLEETS = "tests/e2e/"
 
@@ -157,8 +158,7 @@ def helm(tmp_path: Path) -> Helm:
 @pytest.fixture(scope="session")
 def images() -> Iterator[Archives]:
     """The images of the Containerfiles, built. A test that requests them needs root, buildah, and cgroups."""
-    lacking = missing_for_pods()
-    assert not lacking, f"{'; '.join(lacking)}. `make test` leaves these tests out"
+    _require_pods()
     with ram_disk() as directory:
         with locked_store() as store:
             archives = build_archives(store, directory)
@@ -166,8 +166,21 @@ def images() -> Iterator[Archives]:
 
 
 @pytest.fixture(scope="session")
+def pause(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The name and the archive of an image with busybox, which waits. It needs what `images` needs, and no build."""
+    _require_pods()
+    with locked_store() as store:
+        return store.pause, store.save_pause(tmp_path_factory.mktemp("pause"))
+
+
+def _require_pods() -> None:
+    lacking = missing_for_pods()
+    assert not lacking, f"{'; '.join(lacking)}. `make test` leaves these tests out"
+
+
+@pytest.fixture(scope="session")
 def shared_site(images: Archives) -> Iterator[Site]:
-    with running_site(images) as running:
+    with running_site(images.pause, images.files) as running:
         yield running
 
 

@@ -249,9 +249,10 @@ class Fleet:
     def add_node(self, name: str, bundle: str = "healthy-dgx-h100", gpus: int = 8) -> Agent:
         """Return the agent, not started, of a new Node, with the pod that the DaemonSet creates for it.
 
-        gpus: number of GPUs that a device plugin would publish.
+        gpus: number of GPUs that a device plugin would publish. A Node that a kubelet has created stays as it is.
         """
-        self.cluster.api.post("/api/v1/nodes", node(name, gpus, labels={"kubernetes.io/os": "linux"}))
+        if not self.cluster.has(f"/api/v1/nodes/{name}"):
+            self.cluster.api.post("/api/v1/nodes", node(name, gpus, labels={"kubernetes.io/os": "linux"}))
         pod = self.cluster.until(lambda: self._pod_on(name), "kube-controller-manager")
         directory = self.directory / name
         directory.mkdir()

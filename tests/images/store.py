@@ -113,6 +113,13 @@ class ImageStore:
         """Name of an image that waits until it is killed."""
         return self.base.replace("-base:", "-pause:")
 
+    def save_pause(self, directory: Path) -> Path:
+        """Write an archive of the image that waits, without a build, and return its path."""
+        self._ensure_base()
+        archive = directory / "pause.tar"
+        self.save(self.pause, archive)
+        return archive
+
     def build(self, image: str) -> None:
         """Build an image from its Containerfile. Fails with the end of buildah's output."""
         self._ensure_base()

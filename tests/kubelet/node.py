@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.programs import program
 from tests.kubelet.settings import SOCKET, NodeSettings
+from tests.paths import ROOT
 from tests.waiting import until
 
 _INIT = Path(__file__).with_name("node_init.py")
@@ -49,12 +51,24 @@ class Node:
         self._start("containerd", "containerd", f"--config={self.directory / 'containerd.toml'}")
         self._wait("containerd", lambda: self._can_run("ctr", "--address", SOCKET, "version"))
 
-    def start_kubelet(self) -> None:
+    def start_kubelet(self, *flags: str) -> None:
+        """Start the kubelet. flags: in addition to its settings."""
         kubeconfig = self._cluster.processes.directory / f"node:{self.name}.kubeconfig"
-        self._start("kubelet", program("kubelet"), *self.settings.kubelet_flags(kubeconfig))
+        self._start("kubelet", program("kubelet"), *self.settings.kubelet_flags(kubeconfig), *flags)
 
     def stop_kubelet(self) -> None:
         self._cluster.processes.stop(self._process("kubelet"))
+
+    def publish_gpus(self, health: Mapping[str, str]) -> None:
+        """Start a device plugin of GPUs, or change what it reports. health: of each GPU by its id."""
+        file = self.directory / "gpus.json"
+        is_started = file.exists()
+        replacement = file.with_suffix(".new")
+        replacement.write_text(json.dumps(dict(health)))
+        replacement.rename(file)
+        if not is_started:
+            plugin = [sys.executable, "-m", "tests.kubelet.device_plugin", str(file)]
+            self._start("device-plugin", "env", "-C", str(ROOT), *plugin)
 
     def power_off(self) -> None:
         """Kill all processes of the node at once, also those of its pods."""

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster, cluster
 from tests.controlplane.commands import SERVICE_ADDRESS
-from tests.images.archives import Archives
 from tests.kubelet.audit import Audit
 from tests.kubelet.disk import ram_disk
 from tests.kubelet.network import PrivateNetwork
@@ -65,26 +65,28 @@ class Site:
 
 
 @contextmanager
-def running_site(archives: Archives) -> Iterator[Site]:
-    """Run a cluster with nodes that are ready and have the images. All of it ends with the block."""
-    addresses = [SERVICE_ADDRESS, DNS_ADDRESS, *(f"172.30.0.{number}" for number in range(1, len(NODES) + 1))]
+def running_site(pause: str, archives: Sequence[Path], names: Sequence[str] = NODES) -> Iterator[Site]:
+    """Run a cluster with nodes that are ready and have some images. All of it ends with the block.
+
+    pause: image of the pods' first container, which is in the archives, too. names: of the nodes.
+    """
+    addresses = [SERVICE_ADDRESS, DNS_ADDRESS, *(f"172.30.0.{number}" for number in range(1, len(names) + 1))]
     with ExitStack() as stack:
         network = stack.enter_context(PrivateNetwork(addresses))
         disks = stack.enter_context(ram_disk())
         audit = Audit(disks)
         nodes: dict[str, Node] = {}
         with network.entered():
-            running = stack.enter_context(cluster(flags={"kube-apiserver": audit.flags()}, nodes=NODES))
-            for number, name in enumerate(NODES, 1):
-                settings = NodeSettings(
-                    name, number, archives.pause, disks / name, f"/{running.processes.directory.name}-{name}"
-                )
+            running = stack.enter_context(cluster(flags={"kube-apiserver": audit.flags()}, nodes=names))
+            for number, name in enumerate(names, 1):
+                cgroup = f"/{running.processes.directory.name}-{name}"
+                settings = NodeSettings(name, number, pause, disks / name, cgroup)
                 nodes[name] = Node(running, settings)
             dns = [sys.executable, "-m", "tests.kubelet.dns", str(running.kubeconfig), DNS_ADDRESS]
             running.processes.start("dns", "env", "-C", str(ROOT), *dns)
             for node in nodes.values():
                 node.start()
-                for archive in archives.files:
+                for archive in archives:
                     node.import_image(archive)
                 node.start_kubelet()
             site = Site(network, running, nodes, audit)
