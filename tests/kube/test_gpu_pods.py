@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +14,11 @@ from nodeguard.model.pod import NodePod, PodKey
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
 QUARANTINE = "nodeguard.dev/quarantine"
+
+# Pods of a kubelet 1.37.1 with the device plugin of tests/kubelet, by name: each asks for one GPU in a container or more.
+# The feature gate ResourceHealthStatus is on, except for one of them. The device plugin failed for the rejected one.
+_LINES = Path(__file__).with_name("kubelet_pods.jsonl").read_text().splitlines()
+RECORDED: dict[str, dict[str, Any]] = {item["metadata"]["name"]: item for item in map(json.loads, _LINES)}
 
 
 def pod(resources: object = GPU, **more: Any) -> dict[str, Any]:
@@ -179,6 +185,32 @@ def test_an_init_container_passes_its_gpus_to_a_container_that_asks_for_the_same
     assert read(pod(spec=same, status=status)).gpu_ids == ("GPU-1",)
     more = {"initContainers": [{"name": "test", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
     assert read(pod(spec=more, status=status)).gpu_ids is None
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [
+        ("running", ("GPU-00000002-0a1b-2c3d-4e5f-607182930400",)),
+        ("pulling", ("GPU-00000005-0a1b-2c3d-4e5f-607182930400",)),
+        ("crashing", ("GPU-00000008-0a1b-2c3d-4e5f-607182930400",)),
+        ("terminating", ("GPU-00000001-0a1b-2c3d-4e5f-607182930400",)),
+        ("half-ended", ("GPU-0000000f-0a1b-2c3d-4e5f-607182930400",)),
+        ("init-runs", ("GPU-0000000d-0a1b-2c3d-4e5f-607182930400",)),
+        ("init-ended", ("GPU-0000000e-0a1b-2c3d-4e5f-607182930400",)),
+        ("only-init-runs", None),
+        ("only-init-ended", ()),
+        ("sidecar", None),
+        ("without-gate", None),
+    ],
+)
+def test_pods_of_a_kubelet_with_a_device_plugin(name: str, ids: tuple[str, ...] | None) -> None:
+    found = read(RECORDED[name])
+    assert (found.gpu_ids, found.is_terminating) == (ids, name == "terminating")
+
+
+@pytest.mark.parametrize("name", ["succeeded", "rejected"])
+def test_pods_that_a_kubelet_ended_or_rejected_are_finished(name: str) -> None:
+    assert decoded(RECORDED[name]) == ((), False)
 
 
 def test_a_mirror_pod_is_static() -> None:
