@@ -1,4 +1,4 @@
-"""A finding, an incident, a mark's cause and a degraded domain, carried through each projection of the fleet."""
+"""A finding, an incident, a mark's cause, a degraded domain and an action, carried through each projection of the fleet."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from nodeguard.fleet.diagnosis.messages import degraded_message
 from nodeguard.fleet.diagnosis.results import DegradedDomain
 from nodeguard.fleet.incidents.domain_incidents import domain_incident
 from nodeguard.fleet.state.node_marks import decode_record, encode_record
+from nodeguard.fleet_api.action import list_actions
 from nodeguard.fleet_api.domain import describe_domain
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.kube.action_object import action_body, decode_action
 from nodeguard.kube.incident_object import decode_incident
 from nodeguard.kube.incident_projection import incident_status, to_incident
+from nodeguard.model.action import NodeAction
 from nodeguard.model.finding import DataStatus, Finding, Health, Verdict
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
@@ -151,3 +154,17 @@ def domain_view(degraded: DegradedDomain) -> object:
     cast("dict[str, DegradedDomain]", planner.diagnosis.degraded_domains)[degraded.domain] = degraded
     planner.domain_marks.decisions[degraded.domain] = decision
     return describe_domain(planner, degraded.domain, fleet.now)
+
+
+def action_through_cluster(action: NodeAction) -> NodeAction:
+    """An action that was written to its object, and read again."""
+    body = action_body(action, "nodeguard", "7")
+    body["metadata"] |= {"uid": "u"}
+    restored = decode_action(msgspec.json.encode(body)).action
+    assert restored is not None
+    return restored
+
+
+def action_view(action: NodeAction) -> object:
+    [view] = list_actions(replace(SERVICE, actions=(action,)), NOW).actions
+    return view

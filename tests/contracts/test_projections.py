@@ -1,4 +1,5 @@
-"""Every field of a finding, an incident, a mark's cause and a degraded domain arrives where it is projected.
+"""Every field of a finding, an incident, a mark's cause, a degraded domain and an action arrives where it is
+projected.
 
 A field that does not arrive has its reason in `omitted`; one that is listed there and arrives fails, too.
 """
@@ -18,11 +19,14 @@ from msgspec import Struct
 from nodeguard.aggregator.notifications.formats import notification_of
 from nodeguard.cli.render.verdict_json import finding_output
 from nodeguard.fleet.diagnosis.results import DegradedDomain
+from nodeguard.model.action import ActionKind, NodeAction
 from nodeguard.model.finding import Finding
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.mark import DegradedMark, Mark, MarkCause, MarkRecord
 from tests.contracts.carried import (
     NOW,
+    action_through_cluster,
+    action_view,
     domain_after_restart,
     domain_object,
     domain_view,
@@ -72,6 +76,8 @@ VALUES: dict[type[Struct], dict[str, Pair]] = {
         "target": (GPU, OTHER),
         "targets[]": (f"{GPU}/nvlink/1", f"{GPU}/nvlink/2"),
     },
+    # Each kind has fields of its own: a drain has no findings.
+    NodeAction: {"kind": (ActionKind.CLEAR, ActionKind.DRAIN)},
     DegradedMark: {"domain": ("rack/r0", "rack/r1"), "name": ("rack/r2", "rack/r3")},
     DegradedDomain: {
         "name": ("rack/r2", "rack/r3"),
@@ -260,6 +266,24 @@ PROJECTIONS = (
             "recovering_since": "the condition of the end is there as text",
             "replaced[]": "the decision has the marks of the parts until they are replaced",
             "moved[]": "they are among the members, by number",
+        },
+    ),
+    Projection("action through NodeAction", NodeAction, action_through_cluster),
+    Projection(
+        "action in API",
+        NodeAction,
+        action_view,
+        names={"findings[].check": "purpose", "findings[].target": "purpose"},
+        omitted={
+            "uid": NAMED,
+            "occurrence": "people see the incident, and the time of the request",
+            "deadline": "the state shows that it was missed",
+            **dict.fromkeys(
+                ("gpus[]", "seconds", "pods[].namespace", "pods[].name", "pods[].uid"),
+                "the purpose of another kind has it",
+            ),
+            "begun_at": "the message has what a running drain waits for",
+            "released_at": "it decides only whether a later quarantine is drained",
         },
     ),
 )
