@@ -11,6 +11,9 @@ from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.label_selector import LabelSelector, Requirement
 from nodeguard.model.pod import DisruptionBudget
 
+# Policies for pods that run and are not ready: they are evicted if the healthy pods are enough, or always.
+_IF_HEALTHY, _ALWAYS = "IfHealthyBudget", "AlwaysAllow"
+
 
 class _Expression(Struct):
     key: str = ""
@@ -25,10 +28,13 @@ class _Selector(Struct):
 
 class _Spec(Struct):
     selector: _Selector | None = None
+    policy: str = field(name="unhealthyPodEvictionPolicy", default=_IF_HEALTHY)
 
 
 class _Status(Struct):
     allowed: int = field(name="disruptionsAllowed", default=0)
+    healthy: int = field(name="currentHealthy", default=0)
+    desired: int = field(name="desiredHealthy", default=0)
     generation: int = field(name="observedGeneration", default=0)
 
 
@@ -48,20 +54,21 @@ def decode_budgets(body: bytes) -> tuple[DisruptionBudget, ...]:
 
 
 def _disruption_budget(budget: _Budget) -> DisruptionBudget:
-    meta, selector, status = budget.metadata, budget.spec.selector, budget.status
-    allowed = status.allowed
-    requirements: tuple[Requirement, ...] = ()
-    if selector is not None:
-        try:
-            requirements = tuple(_requirements(selector))
-        except ValueError:
-            allowed = 0
+    meta, spec, status = budget.metadata, budget.spec, budget.status
+    is_current = status.generation >= meta.generation
+    try:
+        selector = None if spec.selector is None else LabelSelector(tuple(_requirements(spec.selector)))
+    except ValueError:
+        return DisruptionBudget(meta.namespace, meta.name, LabelSelector(), 0, is_current)
+    # The API server does not count a budget as met that needs no pod.
+    is_met = is_current and status.healthy >= status.desired > 0
     return DisruptionBudget(
         meta.namespace,
         meta.name,
-        None if selector is None else LabelSelector(requirements),
-        allowed,
-        status.generation >= meta.generation,
+        selector,
+        status.allowed,
+        is_current,
+        frees_unready=spec.policy == _ALWAYS or (spec.policy == _IF_HEALTHY and is_met),
     )
 
 

@@ -88,9 +88,15 @@ def _node_pod(pod: _Pod) -> NodePod | None:
         controller=next((owner.kind for owner in meta.owners if owner.controller), ""),
         is_static=_MIRROR in meta.annotations,
         tolerates_quarantine=any(map(_tolerates, spec.tolerations)),
+        has_started=_has_started(pod),
+        is_ready=any(item.type == "Ready" and item.status == "True" for item in status.conditions),
         is_terminating=bool(meta.deleted_at),
         is_evicted=any(map(_is_eviction, status.conditions)),
     )
+
+
+def _has_started(pod: _Pod) -> bool:
+    return pod.status.phase != "Pending"
 
 
 def _holders(pod: _Pod) -> Iterator[Container]:
@@ -98,8 +104,7 @@ def _holders(pod: _Pod) -> Iterator[Container]:
     spec, status = pod.spec, pod.status
     yield from spec.containers
     # The phase changes once all init containers have ended; until then, one that failed starts again.
-    has_started = status.phase != "Pending"
-    ended = {item.name for item in status.init_containers if has_started and item.state.terminated}
+    ended = {item.name for item in status.init_containers if _has_started(pod) and item.state.terminated}
     # The kubelet gives the devices of an init container to a later container that asks for the same.
     passed_on = [_gpus(container) for container in spec.containers]
     for container in spec.init_containers:

@@ -41,6 +41,10 @@ class NodePod(Struct, frozen=True):
     """Whether the kubelet runs it from a file: its object in the API is a mirror."""
     tolerates_quarantine: bool = False
     """Whether the mark of the node does not keep it away: another pod in its place could start here again."""
+    has_started: bool = True
+    """Whether its phase is past Pending: a disruption budget does not protect it before."""
+    is_ready: bool = True
+    """Whether its condition Ready is true: only such pods count as healthy for a disruption budget."""
     is_terminating: bool = False
     """Whether it is being deleted."""
     is_evicted: bool = False
@@ -58,6 +62,8 @@ class DisruptionBudget(Struct, frozen=True):
     """Disruptions that it allows now."""
     is_current: bool = True
     """Whether `allowed` is of its present spec."""
+    frees_unready: bool = False
+    """Whether pods that are not ready may be evicted now, however many it allows, by its policy for them."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

@@ -1,6 +1,6 @@
 """A model of the API server, the disruption controller and kubelets for pods, budgets and evictions, in virtual time.
 
-test_model_pods.py compares it with the real ones. It has no pods that run and are not ready, and none that finished.
+test_model_pods.py compares it with the real ones. It has no pods that finished.
 """
 
 from __future__ import annotations
@@ -19,20 +19,26 @@ _DISRUPTED_FOR = 120.0
 
 
 class ModelBudget(Struct):
-    """A PodDisruptionBudget. minimum: pods that stay. allowed, healthy: of its status. disrupted: names of pods
-    that the eviction API has counted and that the controller has not seen end, each with the time.
+    """A PodDisruptionBudget. minimum: pods that stay. always_allows: its policy for pods that are not ready is
+    AlwaysAllow, else IfHealthyBudget. allowed, healthy: of its status. disrupted: names of pods that the eviction
+    API has counted and that the controller has not seen end, each with the time.
     """
 
     namespace: str
     name: str
     labels: dict[str, str]
     minimum: int
+    always_allows: bool = False
     allowed: int = 0
     healthy: int = 0
     disrupted: dict[str, float] = field(default_factory=dict)
 
     def selects(self, pod: NodePod) -> bool:
         return self.namespace == pod.key.namespace and self.labels.items() <= pod.labels.items()
+
+    @property
+    def frees_unready(self) -> bool:
+        return self.always_allows or self.healthy >= self.minimum > 0
 
 
 class ModelPods:
@@ -43,7 +49,6 @@ class ModelPods:
     def __init__(self, now: float, grace: float) -> None:
         self.now, self.grace = now, grace
         self.pods: dict[str, tuple[str, NodePod]] = {}
-        self.pending: set[str] = set()
         self.ends: dict[str, float] = {}
         self.evicted: dict[str, float] = {}
         self.budgets: list[ModelBudget] = []
@@ -62,9 +67,11 @@ class ModelPods:
         node, pod = self.pods[uid]
         self.pods[uid] = (node, replace(pod, version=f"{self._version}", **fields))
 
-    def protect(self, namespace: str, name: str, labels: dict[str, str], minimum: int) -> ModelBudget:
+    def protect(
+        self, namespace: str, name: str, labels: dict[str, str], minimum: int, *, always_allows: bool = False
+    ) -> ModelBudget:
         """Create a disruption budget."""
-        budget = ModelBudget(namespace, name, labels, minimum)
+        budget = ModelBudget(namespace, name, labels, minimum, always_allows)
         self.budgets.append(budget)
         return budget
 
@@ -80,7 +87,7 @@ class ModelPods:
                 if name in running and self.now - since < _DISRUPTED_FOR
             }
             budget.healthy = sum(
-                budget.selects(pod) and pod.key.uid not in self.pending and name not in budget.disrupted
+                budget.selects(pod) and pod.is_ready and name not in budget.disrupted
                 for name, pod in running.items()
             )
             budget.allowed = max(0, budget.healthy - budget.minimum)
@@ -90,7 +97,13 @@ class ModelPods:
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         return tuple(
-            DisruptionBudget(namespace, budget.name, _selector(budget.labels), budget.allowed)
+            DisruptionBudget(
+                namespace,
+                budget.name,
+                _selector(budget.labels),
+                budget.allowed,
+                frees_unready=budget.frees_unready,
+            )
             for budget in self.budgets
             if budget.namespace == namespace
         )
@@ -102,11 +115,16 @@ class ModelPods:
             return Eviction(EvictionState.GONE, "no such pod")
         uid = stored.key.uid
         budgets = [budget for budget in self.budgets if budget.selects(stored)]
-        if stored.is_terminating or uid in self.pending:
+        if stored.is_terminating or not stored.has_started:
             budgets = []
         if len(budgets) > 1:
             return Eviction(EvictionState.FORBIDDEN, "more than one PodDisruptionBudget")
+        version = stored.version
         for budget in budgets:
+            if budget.frees_unready and not stored.is_ready:
+                # The API server replaces the resourceVersion of the request with the stored one.
+                version = pod.version
+                continue
             if budget.allowed < 1:
                 return Eviction(
                     EvictionState.REFUSED, f"the disruption budget {budget.name} does not allow it"
@@ -114,7 +132,7 @@ class ModelPods:
             if not is_dry_run:
                 budget.allowed -= 1
                 budget.disrupted[stored.key.name] = self.now
-        if (uid, stored.version) != (pod.key.uid, pod.version):
+        if (uid, version) != (pod.key.uid, pod.version):
             return Eviction(EvictionState.CHANGED, "the pod has changed")
         if not is_dry_run and not stored.is_terminating:
             self.evicted[uid] = self.now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.eviction import KubernetesDrainCluster
@@ -26,8 +26,19 @@ class Pods:
         self._cluster, self.version = cluster, ""
         self.drain = drain_cluster(api, lambda _name: self.version)
 
-    def run(self, name: str, host: str = NODE, phase: str = "Running", gpu: str = "", **labels: str) -> None:
-        """Create a pod on a Node, with the status that a kubelet reports. gpu: id of its GPU."""
+    def run(
+        self,
+        name: str,
+        host: str = NODE,
+        phase: str = "Running",
+        gpu: str = "",
+        *,
+        is_ready: bool = True,
+        **labels: str,
+    ) -> None:
+        """Create a pod on a Node, with the status that a kubelet reports. gpu: id of its GPU. is_ready: while it
+        runs.
+        """
         created = pod(name, labels=labels)
         created["spec"] |= {"nodeName": host, "terminationGracePeriodSeconds": 30}
         self._cluster.api.post(PODS, created)
@@ -35,15 +46,28 @@ class Pods:
         if gpu:
             devices = [{"resourceID": gpu, "health": "Healthy"}]
             container["allocatedResourcesStatus"] = [{"name": "nvidia.com/gpu", "resources": devices}]
-        ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
-        status = {"phase": phase, "conditions": [ready], "containerStatuses": [container]}
+        status = {"phase": phase, "containerStatuses": [container]}
         self._cluster.api.patch(f"{PODS}/{name}/status", {"status": status})
+        self.report_ready(name, is_ready=is_ready and phase == "Running")
 
-    def protect(self, name: str, min_available: int, allowed: int, **labels: str) -> None:
+    def report_ready(self, name: str, *, is_ready: bool) -> None:
+        """Report whether a pod is ready."""
+        ready = {"type": "Ready", "status": str(is_ready)}
+        self._cluster.api.patch(
+            f"{PODS}/{name}/status", {"status": {"conditions": [ready]}}, "strategic-merge"
+        )
+
+    def protect(self, name: str, min_available: int, allowed: int, policy: str = "", **labels: str) -> None:
         """Create a disruption budget, and wait until the controller has counted what it allows."""
-        spec = {"minAvailable": min_available, "selector": {"matchLabels": labels}}
-        self._cluster.api.post(BUDGETS, {"metadata": {"name": name}, "spec": spec})
+        self.create_budget(name, min_available, labels, policy)
         self.until_allowed(name, allowed)
+
+    def create_budget(self, name: str, minimum: int, labels: Mapping[str, str], policy: str = "") -> None:
+        """Create a disruption budget. policy: for pods that are not ready; empty for the default."""
+        spec: Object = {"minAvailable": minimum, "selector": {"matchLabels": labels}}
+        if policy:
+            spec["unhealthyPodEvictionPolicy"] = policy
+        self._cluster.api.post(BUDGETS, {"metadata": {"name": name}, "spec": spec})
 
     def until_allowed(self, name: str, allowed: int) -> None:
         def is_counted() -> bool:

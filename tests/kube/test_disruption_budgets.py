@@ -11,13 +11,24 @@ from nodeguard.kube.disruption_budgets import decode_budgets
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodKey
 
 
-def budget(selector: object, allowed: int = 1, generation: int = 3, observed: int = 3) -> DisruptionBudget:
-    """Return the budget of a list of one. selector: None for none."""
-    meta = {"name": "b1", "namespace": "team-a", "uid": "u", "resourceVersion": "5", "generation": generation}
-    counts = {"currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2, "conditions": []}
+def budget(
+    selector: object,
+    allowed: int = 1,
+    observed: int = 3,
+    policy: str = "",
+    healthy: int = 2,
+    desired: int = 1,
+) -> DisruptionBudget:
+    """Return the budget of a list of one. selector: None for none. policy: for pods that are not ready."""
+    meta = {"name": "b1", "namespace": "team-a", "uid": "u", "resourceVersion": "5", "generation": 3}
+    counts = {"currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": 2, "conditions": []}
     single = {
         "metadata": meta,
-        "spec": {"minAvailable": 1, **({} if selector is None else {"selector": selector})},
+        "spec": {
+            "minAvailable": desired,
+            **({} if selector is None else {"selector": selector}),
+            **({"unhealthyPodEvictionPolicy": policy} if policy else {}),
+        },
         "status": {**counts, "disruptionsAllowed": allowed, "observedGeneration": observed},
     }
     body = {"kind": "PodDisruptionBudgetList", "metadata": {"resourceVersion": "9"}, "items": [single]}
@@ -69,13 +80,33 @@ def test_a_budget_selects_no_pod_of_another_namespace() -> None:
 
 def test_an_unknown_operator_forbids_each_eviction_of_the_namespace() -> None:
     assert selects(expression("Matches", "t.*"), app="web")
-    assert budget(expression("Matches", "t.*"), allowed=4).allowed == 0
+    unknown = budget(expression("Matches", "t.*"), allowed=4, policy="AlwaysAllow")
+    assert (unknown.allowed, unknown.frees_unready) == (0, False)
     assert budget(expression("In", "web"), allowed=4).allowed == 4
 
 
 @pytest.mark.parametrize(("observed", "is_current"), [(2, False), (3, True), (4, True)])
 def test_a_status_of_an_earlier_spec_is_not_current(observed: int, is_current: bool) -> None:
     assert budget({}, observed=observed).is_current is is_current
+
+
+@pytest.mark.parametrize(
+    ("policy", "healthy", "desired", "observed", "is_free"),
+    [
+        ("", 2, 2, 3, True),
+        ("IfHealthyBudget", 2, 2, 3, True),
+        ("IfHealthyBudget", 1, 2, 3, False),
+        ("IfHealthyBudget", 2, 0, 3, False),
+        ("IfHealthyBudget", 2, 2, 2, False),
+        ("AlwaysAllow", 1, 2, 2, True),
+        ("OfALaterVersion", 2, 2, 3, False),
+    ],
+)
+def test_a_pod_that_is_not_ready_is_free_by_the_policy_of_its_budget(
+    policy: str, healthy: int, desired: int, observed: int, is_free: bool
+) -> None:
+    found = budget({}, observed=observed, policy=policy, healthy=healthy, desired=desired)
+    assert found.frees_unready is is_free
 
 
 def test_a_new_budget_without_a_status_allows_nothing() -> None:

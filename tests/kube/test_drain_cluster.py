@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.fleet.act.drain_set import budget_reason
 from nodeguard.kube import eviction
 from nodeguard.kube.client import ApiClient
 from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
@@ -139,10 +140,55 @@ async def test_an_eviction_of_a_changed_pod_uses_its_budget(pods: Pods) -> None:
     assert budget.allowed == 0
 
 
-async def test_a_pod_that_has_not_started_needs_no_budget(pods: Pods) -> None:
+@pytest.mark.parametrize(
+    ("policy", "minimum", "healthy", "is_allowed"),
+    [
+        ("", 1, 1, True),
+        ("IfHealthyBudget", 1, 1, True),
+        ("IfHealthyBudget", 2, 1, False),
+        # A budget that needs no pod is never met: it counts the pod.
+        ("IfHealthyBudget", 0, 0, False),
+        ("IfHealthyBudget", 0, 1, True),
+        ("AlwaysAllow", 2, 1, True),
+        ("AlwaysAllow", 0, 0, True),
+    ],
+)
+async def test_a_pod_that_is_not_ready_needs_a_budget_as_its_policy_says(
+    pods: Pods, policy: str, minimum: int, healthy: int, is_allowed: bool
+) -> None:
+    pods.run("train-0", is_ready=False, app="train")
+    for number in range(healthy):
+        pods.run(f"healthy-{number}", app="train")
+    pods.protect("b1", minimum, max(0, healthy - minimum), policy=policy, app="train")
+    before = await pods.read("train-0")
+    assert (before.has_started, before.is_ready) == (True, False)
+    reason = budget_reason((before,), await pods.drain.disruption_budgets("default"))
+    assert (reason == "") is is_allowed, reason
+    for is_dry_run in (True, False):
+        response = await pods.drain.evict(before, is_dry_run=is_dry_run)
+        assert (response.state == EvictionState.ACCEPTED) is is_allowed, response
+
+
+async def test_a_pod_that_has_not_started_needs_no_budget_even_with_two(pods: Pods) -> None:
     pods.run("train-0", phase="Pending", app="train")
+    for name in ("b1", "b2"):
+        pods.protect(name, 1, 0, app="train")
+    before = await pods.read("train-0")
+    assert (before.has_started, before.is_ready) == (False, False)
+    assert budget_reason((before,), await pods.drain.disruption_budgets("default")) == ""
+    for is_dry_run in (True, False):
+        assert await pods.evict(before, is_dry_run=is_dry_run) == EvictionState.ACCEPTED
+
+
+async def test_an_eviction_of_a_pod_that_is_not_ready_compares_its_uid_only(pods: Pods) -> None:
+    """The API server replaces the resourceVersion of the request with the stored one."""
+    pods.run("train-0", is_ready=False, app="train")
+    pods.run("train-1", app="train")
     pods.protect("b1", 1, 0, app="train")
-    assert await pods.evict(await pods.read("train-0")) == EvictionState.ACCEPTED
+    before = await pods.read("train-0")
+    namesake = replace(before, key=replace(before.key, uid="uid-of-another"))
+    assert await pods.evict(namesake) == EvictionState.CHANGED
+    assert await pods.evict(replace(before, version="1")) == EvictionState.ACCEPTED
 
 
 async def test_without_the_right_an_eviction_is_forbidden(pods: Pods, controlplane: Cluster) -> None:

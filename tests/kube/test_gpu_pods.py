@@ -58,6 +58,7 @@ def read(single: dict[str, Any]) -> NodePod:
 
 
 def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
+    ready = {"type": "Ready", "status": "True"}
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     assert read(
         pod(
@@ -67,7 +68,7 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
                 "deletionTimestamp": "2026-11-23T03:00:00Z",
             },
             spec={"tolerations": [{"key": QUARANTINE, "operator": "Exists"}]},
-            status={"containerStatuses": [held("GPU-614b")], "conditions": [condition]},
+            status={"containerStatuses": [held("GPU-614b")], "conditions": [ready, condition]},
         )
     ) == NodePod(
         PodKey("team-a", "train-0", "uid-0"),
@@ -82,7 +83,7 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
 
 
 def test_a_pod_of_nothing_but_its_identity_uses_no_gpu() -> None:
-    assert read(pod({})) == NodePod(PodKey("team-a", "train-0", "uid-0"), "812")
+    assert read(pod({})) == NodePod(PodKey("team-a", "train-0", "uid-0"), "812", is_ready=False)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -211,6 +212,22 @@ def test_pods_of_a_kubelet_with_a_device_plugin(name: str, ids: tuple[str, ...] 
 @pytest.mark.parametrize("name", ["succeeded", "rejected"])
 def test_pods_that_a_kubelet_ended_or_rejected_are_finished(name: str) -> None:
     assert decoded(RECORDED[name]) == ((), False)
+
+
+@pytest.mark.parametrize(
+    ("phase", "status", "has_started", "is_ready"),
+    [
+        ("Running", "True", True, True),
+        ("Running", "False", True, False),
+        ("Running", "Unknown", True, False),
+        ("Pending", "False", False, False),
+        ("Unknown", "Unknown", True, False),
+    ],
+)
+def test_phase_and_readiness(phase: str, status: str, has_started: bool, is_ready: bool) -> None:
+    conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": status}]
+    found = read(pod(status={"phase": phase, "conditions": conditions}))
+    assert (found.has_started, found.is_ready) == (has_started, is_ready)
 
 
 def test_a_mirror_pod_is_static() -> None:

@@ -60,9 +60,13 @@ def drain_set(
 def budget_reason(pods: Sequence[NodePod], budgets: Iterable[DisruptionBudget]) -> str:
     """Return why disruption budgets forbid to evict all of some pods; empty if they allow it. budgets: of the
     namespaces of these pods.
+
+    As the eviction API, it asks no budget for a pod that has not started, and counts a pod that is not ready
+    only if the budget does not free it.
     """
     budgets = tuple(budgets)
-    for pod in pods:
+    protected = [pod for pod in pods if pod.has_started]
+    for pod in protected:
         selecting = [budget for budget in budgets if budget.selects(pod)]
         if len(selecting) > 1:
             names = " and ".join(map(str, selecting[:2]))
@@ -71,14 +75,22 @@ def budget_reason(pods: Sequence[NodePod], budgets: Iterable[DisruptionBudget]) 
                 "pods: remove one of them"
             )
     for budget in budgets:
-        count = sum(budget.selects(pod) for pod in pods)
-        if not count:
-            continue
-        if not budget.is_current:
+        selected = [pod for pod in protected if budget.selects(pod)]
+        counted = [pod for pod in selected if pod.is_ready or not budget.frees_unready]
+        if counted and not budget.is_current:
             return f"the status of PodDisruptionBudget {budget} is not of its present spec yet"
-        if budget.allowed < count:
-            return f"PodDisruptionBudget {budget} allows {budget.allowed} of {count} evictions now"
+        if budget.allowed < len(counted):
+            allowed = f"PodDisruptionBudget {budget} allows {budget.allowed} of {len(counted)} evictions now"
+            return allowed + _unready_reason([pod for pod in counted if not pod.is_ready])
     return ""
+
+
+def _unready_reason(unready: Sequence[NodePod]) -> str:
+    """Return why a budget counts pods that are not ready; empty for none."""
+    if not unready:
+        return ""
+    verbs = f"{_verb(unready, 'is', 'are')} not ready, and {_verb(unready, 'counts', 'count')}"
+    return f": {_names(unready)} {verbs} unless unhealthyPodEvictionPolicy of the budget is AlwaysAllow"
 
 
 def _uses_gpus(pod: NodePod) -> bool:

@@ -132,6 +132,25 @@ def test_a_budget_counts_all_pods_of_the_set_that_it_protects() -> None:
         assert budget_reason((HOLDER,), (unrelated,)) == ""
 
 
+def test_a_budget_counts_a_pod_that_is_not_ready_unless_the_eviction_api_does_not() -> None:
+    unready = pod("unready", is_ready=False)
+    assert budget_reason((HOLDER, unready), (budget(allowed=1, frees_unready=True),)) == ""
+    assert budget_reason((unready,), (budget(allowed=0, frees_unready=True, is_current=False),)) == ""
+    assert budget_reason((HOLDER, unready), (budget(allowed=1),)) == (
+        "PodDisruptionBudget team-a/b allows 1 of 2 evictions now: pod team-a/unready is not ready, and counts "
+        "unless unhealthyPodEvictionPolicy of the budget is AlwaysAllow"
+    )
+    assert budget_reason((HOLDER, unready), (budget(allowed=0, frees_unready=True),)) == (
+        "PodDisruptionBudget team-a/b allows 0 of 1 evictions now"
+    )
+
+
+def test_budgets_do_not_protect_a_pod_that_has_not_started() -> None:
+    pending = pod("pending", has_started=False, is_ready=False)
+    assert budget_reason((pending,), (budget("b", 0), budget("c", 0))) == ""
+    assert "allows 0 of 1" in budget_reason((pending, HOLDER), (budget(allowed=0),))
+
+
 def test_two_budgets_of_a_pod_forbid_it_even_if_both_allow_it() -> None:
     reason = budget_reason((HOLDER,), (budget("b", 9), budget("c", 9)))
     assert "team-a/b and team-a/c both select pod team-a/holder" in reason
