@@ -14,6 +14,9 @@ from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 
+# The ends of a drain after which pods stayed, or may have stayed.
+_FAILED = frozenset({ActionState.FAILED, ActionState.UNKNOWN})
+
 # Nodes with a failed drain that have a series each.
 _MAX_FAILED = 100
 
@@ -41,8 +44,8 @@ class DrainCollector(Collector):
         yield counter("drained_pods", "Pods that this aggregator has evicted.", self._runner.evicted)
         family = GaugeMetricFamily(
             PREFIX + "drain_failed",
-            "1 for each node with a failed drain that is still quarantined for the same fault; the first "
-            f"{_MAX_FAILED}.",
+            "1 for each node with a drain that failed, or of which the end is not known, while the node is "
+            f"quarantined; the first {_MAX_FAILED}.",
             labels=["node"],
         )
         for node in sorted({action.node for action in self._actions() if self._is_failed(action)})[
@@ -52,6 +55,6 @@ class DrainCollector(Collector):
         yield family
 
     def _is_failed(self, action: NodeAction) -> bool:
-        """Return whether pods of a drain stayed, and the quarantine that it was for is still active."""
-        is_failed = action.kind == ActionKind.DRAIN and action.state == ActionState.FAILED
+        """Return whether pods of a drain stayed, or may have stayed, and its quarantine is still active."""
+        is_failed = action.kind == ActionKind.DRAIN and action.state in _FAILED
         return is_failed and not action.released_at and self._planner.state.has_drain_mark(action.uid)
