@@ -121,7 +121,7 @@ class AggregatorApp:
             lambda now: fleet_drain_candidates(planner, now),
             backend.action_store.actions,
             lambda: backend.drain_cluster if service.is_active else None,
-            limits=lambda ready, now: limited_drains(planner, backend.action_store.actions(), ready, now),
+            limits=lambda ready, age: limited_drains(planner, backend.action_store.actions(), ready, age),
             on_changed=wake_actions.set,
         )
         service.plan_listeners.append(lambda _plan, _now: drains.wake())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate, drain_candidates
@@ -34,10 +34,14 @@ def fleet_drain_candidates(planner: Planner, now: Instant) -> list[DrainCandidat
 
 
 def limited_drains(
-    planner: Planner, actions: Iterable[NodeAction], candidates: Collection[DrainCandidate], now: Instant
+    planner: Planner,
+    actions: Iterable[NodeAction],
+    candidates: Collection[DrainCandidate],
+    age: Callable[[NodeAction], float],
 ) -> list[DrainCandidate]:
     """Return the candidates, those beyond a limit with it as their blocker; see within_limits. candidates:
-    those with pods that may leave, as any other needs no part of a limit. actions: all that are stored.
+    those with pods that may leave, as any other needs no part of a limit. actions: all that are stored. age:
+    seconds since the begin of a drain.
     Limits are for new drains: a candidate with a stored drain stays as it is.
     """
     state = planner.state
@@ -45,6 +49,6 @@ def limited_drains(
     stored = {(drain.uid, drain.request) for drain in drains if not drain.is_closed}
     old = [candidate for candidate in candidates if (candidate.uid, candidate.request) in stored]
     new = [candidate for candidate in candidates if (candidate.uid, candidate.request) not in stored]
-    usage = drain_usage(drains, partial(state.clock.age, now=now))
+    usage = drain_usage(drains, age)
     limits = planner.policy.drain.limits
     return old + within_limits(new, usage, limits, state.placements, state.budgets.size)

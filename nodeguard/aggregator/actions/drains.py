@@ -17,10 +17,15 @@ from nodeguard.aggregator.actions.drain_assessment import assess
 from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
-from nodeguard.fleet.act.drain_progress import drain_action, next_step, requested_drains, stored_drain
+from nodeguard.fleet.act.drain_progress import (
+    DrainAges,
+    drain_action,
+    next_step,
+    requested_drains,
+    stored_drain,
+)
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.fleet.act.progress import ActionOutcome
-from nodeguard.fleet.state.wall_clock import WallClock
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.drain import DrainMode, DrainPolicy
 from nodeguard.model.eviction import DrainCluster, PodReadError
@@ -38,8 +43,8 @@ _PARALLEL = 4
 _Key = tuple[str, str]
 
 
-def _no_limits(candidates: Collection[DrainCandidate], _: Instant) -> Collection[DrainCandidate]:
-    return candidates
+# Returns candidates, those beyond a limit with it as their blocker; with the ages of drains in seconds.
+_Limits = Callable[[Collection[DrainCandidate], Callable[[NodeAction], float]], Collection[DrainCandidate]]
 
 
 class DrainRunner:
@@ -59,7 +64,7 @@ class DrainRunner:
         actions: Callable[[], Collection[NodeAction]],
         cluster: Callable[[], DrainCluster | None],
         *,
-        limits: Callable[[Collection[DrainCandidate], Instant], Collection[DrainCandidate]] = _no_limits,
+        limits: _Limits = lambda ready, _: ready,
         on_changed: Callable[[], object] = lambda: None,
         now: Callable[[], Instant] = current_instant,
     ) -> None:
@@ -70,7 +75,7 @@ class DrainRunner:
         self._cluster = cluster
         self._on_changed = on_changed
         self._now = now
-        self._clock = WallClock()
+        self._ages = DrainAges()
         self._session: DrainCluster | None = None
         self._present: Collection[DrainCandidate] = ()
         self._attempts: dict[_Key, DrainAttempt] = {}
@@ -96,13 +101,13 @@ class DrainRunner:
     async def turn(self) -> None:
         """Do what is due, once."""
         now, cluster = self._now(), self._cluster()
-        self._clock.follow(now)
+        drains = self._drains()
+        self._ages.follow(drains, now)
         if cluster is not self._session:
             self._session, self._attempts = cluster, {}
         self._present = () if cluster is None else self._candidates(now)
         if cluster is None:
             return
-        drains = self._drains()
         candidates = {(candidate.uid, candidate.request): candidate for candidate in self._present}
         running = {
             (action.uid, action.request): action for action in drains if action.state == ActionState.RUNNING
@@ -203,7 +208,8 @@ class DrainRunner:
             and (attempt := self._attempts.get((candidate.uid, candidate.request))) is not None
             and attempt.may_leave
         ]
-        return {(candidate.uid, candidate.request): candidate for candidate in self._limits(ready, now)}
+        limited = self._limits(ready, partial(self._ages.age, now=now))
+        return {(candidate.uid, candidate.request): candidate for candidate in limited}
 
     async def _assess(self, candidate: DrainCandidate, attempt: DrainAttempt, cluster: DrainCluster) -> None:
         """Assess the set of a candidate without a drain."""
@@ -238,8 +244,8 @@ class DrainRunner:
             # Nothing was evicted since the begin was recorded: another attempt assesses the set again.
             attempt.refuse(now.mono)
             return
-        age = partial(self._clock.age, now=now)
-        step = next_step(action, pods, attempt.problems, self._policy().finish_within, age)
+        running_time = self._ages.running_time(action, now)
+        step = next_step(action, pods, attempt.problems, running_time, self._policy().finish_within)
         if step.outcome is not None:
             attempt.outcome = step.outcome
             attempt.wait_until_next(now.mono)
@@ -250,7 +256,7 @@ class DrainRunner:
         """Handle that the pods of a drain that has begun cannot be read: it ends when its time is over."""
         now = self._now()
         attempt.reason = problem
-        if self._clock.age(action.begun_at, now) >= self._policy().finish_within:
+        if self._ages.running_time(action, now) >= self._policy().finish_within:
             attempt.outcome = ActionOutcome(ActionState.UNKNOWN, 0, problem)
         attempt.wait_until_next(now.mono)
 

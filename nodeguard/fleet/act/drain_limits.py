@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.budget_limits import whole_nodes
 from nodeguard.fleet.state.node_placement import NodePlacement
-from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.model.action import ActionKind, NodeAction
 from nodeguard.model.drain import DrainLimits
 
@@ -30,9 +29,9 @@ class DrainUsage(Struct):
     """Number of drains that began within an hour."""
 
 
-def drain_usage(actions: Iterable[NodeAction], age: RecordedAge) -> DrainUsage:
-    """Return what stored actions use. age: of a recorded time. A withdrawn drain that evicted nothing counts
-    for nothing.
+def drain_usage(actions: Iterable[NodeAction], age: Callable[[NodeAction], float]) -> DrainUsage:
+    """Return what stored actions use. age: seconds since the begin of a drain, see DrainAges. A withdrawn
+    drain that evicted nothing counts for nothing.
     """
     usage = DrainUsage(set(), 0)
     for action in actions:
@@ -41,7 +40,7 @@ def drain_usage(actions: Iterable[NodeAction], age: RecordedAge) -> DrainUsage:
         if not action.state.is_finished:
             usage.running.add(action.uid)
         if action.begun_at or not action.state.is_finished:
-            usage.recent += age(action.begun_at or action.created_at) < _HOUR
+            usage.recent += age(action) < _HOUR
     return usage
 
 

@@ -14,12 +14,44 @@ from msgspec.structs import replace
 from nodeguard.config.amounts import format_duration
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.progress import ActionOutcome
-from nodeguard.fleet.state.wall_clock import RecordedAge
+from nodeguard.fleet.state.wall_clock import WallClock
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.instant import Instant
 from nodeguard.model.pod import NodePod
 
 # Pods that a message names.
 _NAMED = 3
+
+
+class DrainAges:
+    """How long ago drains began, by the clock of this process. Another process recorded their times, and its
+    clock may differ: a drain has at least as much time as this one has seen it run.
+    """
+
+    def __init__(self) -> None:
+        self._clock = WallClock()
+        # When this process first read that a drain has begun, by key, in seconds of the monotonic clock.
+        self._seen: dict[str, float] = {}
+
+    def follow(self, drains: Iterable[NodeAction], now: Instant) -> None:
+        """Follow the clocks and the stored drains."""
+        self._clock.follow(now)
+        begun = (drain.key for drain in drains if drain.begun_at)
+        self._seen = {key: self._seen.get(key, now.mono) for key in begun}
+
+    def age(self, drain: NodeAction, now: Instant) -> float:
+        """Return the seconds since the begin of a drain, or else since its record. A time of the future is
+        that when this process read it first.
+        """
+        times = self._clock.mono_times(drain.begun_at or drain.created_at, now)
+        return max(0.0, now.mono - max(times or [self._first_seen(drain, now)]))
+
+    def running_time(self, drain: NodeAction, now: Instant) -> float:
+        """Return the seconds for which a drain runs that has begun: at most since this process read that."""
+        return min(self.age(drain, now), now.mono - self._first_seen(drain, now))
+
+    def _first_seen(self, drain: NodeAction, now: Instant) -> float:
+        return self._seen.get(drain.key, now.mono)
 
 
 class DrainStep(Struct, frozen=True):
@@ -98,11 +130,12 @@ def next_step(
     action: NodeAction,
     pods: Mapping[str, NodePod],
     problems: Mapping[str, str],
+    running_time: float,
     finish_within: float,
-    age: RecordedAge,
 ) -> DrainStep:
     """Return the next step of a drain that has begun. pods: those of the Node that are not finished, by uid.
-    problems: why the latest eviction of a pod failed, by uid. finish_within: seconds from the first eviction.
+    problems: why the latest eviction of a pod failed, by uid. running_time: in seconds, see DrainAges.
+    finish_within: of the policy.
     """
     remaining = [pods[key.uid] for key in action.pods if key.uid in pods]
     done = len(action.pods) - len(remaining)
@@ -110,7 +143,7 @@ def next_step(
         message = f"{_count(done)} evicted from {action.node}"
         return DrainStep(outcome=ActionOutcome(ActionState.SUCCEEDED, done, message))
     reason = _reason(remaining, problems)
-    if age(action.begun_at) >= finish_within:
+    if running_time >= finish_within:
         limit = format_duration(finish_within)
         left = f"{done} of {_count(len(action.pods))} left within {limit}"
         message = f"{left}; {reason}: decide whether to delete the rest by hand"

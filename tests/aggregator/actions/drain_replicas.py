@@ -106,9 +106,12 @@ class DrainReplica:
     DrainCluster of its own session. sent: uids of pods in its evictions, with the state of their action.
     """
 
-    def __init__(self, world: PodCluster, planner: Planner | None = None) -> None:
-        """planner: the limits of drains are those of its fleet; None for no limits."""
+    def __init__(self, world: PodCluster, planner: Planner | None = None, ahead: float = 0.0) -> None:
+        """planner: the limits of drains are those of its fleet; None for no limits. ahead: seconds by which the
+        wall clock of the replica is ahead.
+        """
         self.world = world
+        self.ahead = ahead
         self.api = UnreliableApi(world.api)
         self.fault: tuple[int, str] = (-1, "")
         self.is_leader = self.is_killed = False
@@ -126,8 +129,8 @@ class DrainReplica:
             lambda _: list(self.candidates.values()),
             self.action_store.actions,
             lambda: self if self.is_leader else None,
-            limits=lambda ready, now: (
-                limited_drains(planner, self.action_store.actions(), ready, now)
+            limits=lambda ready, age: (
+                limited_drains(planner, self.action_store.actions(), ready, age)
                 if planner is not None
                 else ready
             ),
@@ -143,7 +146,7 @@ class DrainReplica:
         )
 
     def _now(self) -> Instant:
-        return Instant(self.world.now, self.world.now, "")
+        return Instant(self.world.now + self.ahead, self.world.now, "")
 
     def missing_inputs(self) -> str:
         return ""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -35,9 +36,9 @@ class Scene(PodCluster):
         self.candidates[NODE] = candidate(NODE, self.now)
         self.lead()
 
-    def lead(self) -> None:
-        """Start a new process that leads."""
-        self.replica = DrainReplica(self)
+    def lead(self, ahead: float = 0.0) -> None:
+        """Start a new process that leads. ahead: of its wall clock, in seconds."""
+        self.replica = DrainReplica(self, ahead=ahead)
         self.replica.is_leader = True
 
     def play(self, seconds: float) -> None:
@@ -158,8 +159,8 @@ def test_a_budget_that_changes_half_way_is_retried_until_the_time_is_over(
 
 
 @pytest.fixture
-def failed(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """A drain that failed, as the eviction of one pod is refused until its time is over."""
+def failing(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A drain that will fail, as the eviction of one pod is refused."""
     scene = Scene()
     evict = scene.evict
 
@@ -169,10 +170,16 @@ def failed(monkeypatch: pytest.MonkeyPatch) -> Scene:
         return evict(pod, is_dry_run=is_dry_run)
 
     monkeypatch.setattr(scene, "evict", refusing)
-    scene.play(LIMIT + 30.0)
-    assert scene.drain.state == ActionState.FAILED
-    monkeypatch.setattr(scene, "evict", evict)
     return scene
+
+
+@pytest.fixture
+def failed(failing: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A drain that has failed, with pods that may leave since then."""
+    failing.play(LIMIT + 30.0)
+    assert failing.drain.state == ActionState.FAILED
+    monkeypatch.setattr(failing, "evict", partial(PodCluster.evict, failing))
+    return failing
 
 
 def test_a_failed_drain_is_not_repeated_as_its_candidate_is_absent(failed: Scene) -> None:
@@ -298,6 +305,18 @@ def test_a_successor_ends_a_drain_that_has_begun() -> None:
     scene.play(60.0)
     assert scene.drain.state == ActionState.SUCCEEDED
     assert all(pod.labels != GANG for _, pod in scene.pods.values())
+
+
+@pytest.mark.parametrize("ahead", [-30 * 86_400.0, -3_600.0, 3_600.0, 30 * 86_400.0])
+def test_a_successor_with_another_clock_has_the_whole_time_and_no_more(failing: Scene, ahead: float) -> None:
+    scene = failing
+    scene.play(5.0)
+    assert scene.evicted_names == GANG_NAMES[:-1]
+    scene.lead(ahead)
+    scene.play(LIMIT - 5.0)
+    assert not scene.drain.state.is_finished
+    scene.play(20.0)
+    assert scene.drain.state == ActionState.FAILED
 
 
 def test_without_the_lease_nothing_is_read_or_reported() -> None:

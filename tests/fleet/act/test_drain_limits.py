@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from operator import sub
 from typing import Any
 
 import pytest
@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_limits import drain_usage, within_limits
-from nodeguard.fleet.act.drain_progress import drain_action
+from nodeguard.fleet.act.drain_progress import DrainAges, drain_action
 from nodeguard.fleet.drains import limited_drains
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.drain import DrainLimits
+from nodeguard.model.instant import Instant
 from nodeguard.model.policy import TopologyLabels
 from tests.fleet.act.test_drain_candidates import DRAINS
 from tests.fleet.scene import Fleet
@@ -40,11 +41,15 @@ def candidate(number: int, since: float = 100.0, resource: str = "node", blocker
     return DrainCandidate(f"uid-{number}", f"node-{number}", resource, since, ("gpu-lost",), (), blocker)
 
 
+def age_at(now: float) -> Callable[[NodeAction], float]:
+    return lambda action: now - (action.begun_at or action.created_at)
+
+
 def limited(
     fleet: Fleet, *candidates: DrainCandidate, actions: tuple[NodeAction, ...] = ()
 ) -> dict[str, str]:
     """Return the blockers of the candidates by node, in their order."""
-    found = limited_drains(fleet.planner, actions, candidates, fleet.now)
+    found = limited_drains(fleet.planner, actions, candidates, age_at(fleet.wall))
     return {item.node: item.blocker for item in found}
 
 
@@ -75,7 +80,7 @@ def test_a_candidate_that_waits_for_something_else_uses_no_limit() -> None:
 def test_a_node_has_one_drain_at_a_time() -> None:
     two = candidate(0, 1.0, "gpu/0000:3b:00"), candidate(0, 1.0, "gpu/0000:3c:00")
     fleet = scene()
-    found = limited_drains(fleet.planner, (), two, fleet.now)
+    found = limited_drains(fleet.planner, (), two, age_at(fleet.wall))
     assert [item.blocker for item in found] == ["", "another drain of the node is running"]
 
 
@@ -115,7 +120,7 @@ def test_a_drain_counts_from_its_record_and_one_that_evicted_nothing_not_after_i
 ) -> None:
     fleet = scene()
     action = drain(fleet, 0, state, begun_at=begun and int(fleet.wall))
-    usage = drain_usage((action, replace(action, kind=ActionKind.CLEAR)), lambda at: fleet.wall - at)
+    usage = drain_usage((action, replace(action, kind=ActionKind.CLEAR)), age_at(fleet.wall))
     assert (len(usage.running), usage.recent) == (running, recent)
 
 
@@ -139,6 +144,7 @@ STEPS = st.lists(
         st.sampled_from([0.0, 60.0, 1800.0]),
         st.sets(st.integers(0, 31), max_size=6),
         st.sampled_from([ActionState.SUCCEEDED, ActionState.FAILED, ActionState.SUPERSEDED]),
+        st.sampled_from([0.0, 0.0, 1200.0, 7200.0, 86_400.0]),
     ),
     max_size=12,
 )
@@ -147,25 +153,28 @@ STEPS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(STEPS, st.integers(0, 4), st.integers(1, 3), st.sampled_from([0.0, 0.1, 0.2, 1.0]))
 def test_no_sequence_exceeds_a_limit(steps: list[Any], hourly: int, domain: int, share: float) -> None:
-    """Drains begin as they are admitted and end at any time; candidates come and go."""
+    """Drains begin as they are admitted and end at any time; candidates come and go; other leaders with a clock
+    that is ahead record some begins.
+    """
     fleet = scene(32, nodes=share, hourly=hourly, domain=domain)
     state = fleet.planner.state
     limits, running, began = fleet.planner.policy.drain.limits, dict[int, NodeAction](), list[float]()
     ended: list[NodeAction] = []
-    wall = fleet.wall
-    for present, seconds, over, outcome in steps:
+    wall, ages = fleet.wall, DrainAges()
+    for present, seconds, over, outcome, ahead in steps:
         wall += seconds
         finished = over & running.keys()
         ended += [replace(running.pop(number), state=outcome, changed_at=int(wall)) for number in finished]
-        usage = drain_usage((*running.values(), *ended), partial(sub, wall))
+        drains, now = (*running.values(), *ended), Instant(wall, wall, "")
+        ages.follow(drains, now)
+        usage = drain_usage(drains, partial(ages.age, now=now))
         wanted = [candidate(number, float(number % 7)) for number in present]
         for item in within_limits(wanted, usage, limits, state.placements, state.budgets.size):
             if not item.blocker:
                 number = int(item.uid.removeprefix("uid-"))
                 assert number not in running
-                running[number] = replace(
-                    drain_action(item, (), wall), state=ActionState.RUNNING, begun_at=int(wall)
-                )
+                action = replace(drain_action(item, (), wall), attempt=len(began) + 1)
+                running[number] = replace(action, state=ActionState.RUNNING, begun_at=int(wall + ahead))
                 began.append(wall)
         assert len(running) <= max(1, int(share * 32))
         assert sum(wall - at < 3600.0 for at in began) <= hourly

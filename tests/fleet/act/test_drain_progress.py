@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_progress import (
+    DrainAges,
     DrainStep,
     drain_action,
     next_step,
@@ -17,6 +18,7 @@ from nodeguard.fleet.act.drain_progress import (
 )
 from nodeguard.fleet.act.progress import ActionOutcome, ActionProgress, progress
 from nodeguard.model.action import ActionState, NodeAction
+from nodeguard.model.instant import Instant
 from nodeguard.model.pod import NodePod, PodKey
 
 NOW = 1_700_000_000.0
@@ -40,10 +42,10 @@ def age_at(now: float) -> Callable[[float], float]:
 
 
 def step(
-    pods: tuple[NodePod, ...], problems: Mapping[str, str] | None = None, now: float = NOW + 10.0
+    pods: tuple[NodePod, ...], problems: Mapping[str, str] | None = None, running_time: float = 10.0
 ) -> DrainStep:
     by_uid = {item.key.uid: item for item in pods}
-    return next_step(BEGUN, by_uid, problems or {}, 60.0, age_at(now))
+    return next_step(BEGUN, by_uid, problems or {}, running_time, 60.0)
 
 
 def due(
@@ -92,7 +94,7 @@ def test_another_pod_of_the_node_is_never_evicted() -> None:
 
 
 def test_past_its_time_it_fails_and_says_what_is_left() -> None:
-    outcome = step((PODS[2],), {"pod-2": "PodDisruptionBudget team-a/b allows 0"}, NOW + 60.0).outcome
+    outcome = step((PODS[2],), {"pod-2": "PodDisruptionBudget team-a/b allows 0"}, 60.0).outcome
     assert outcome == ActionOutcome(
         ActionState.FAILED,
         2,
@@ -115,7 +117,8 @@ def test_a_blocked_or_refused_drain_is_withdrawn_unless_a_pod_was_evicted() -> N
     assert requested(BEGUN, candidates=(blocked,), has_begun={BEGUN.key}) == [BEGUN]
 
 
-DAYS_LATER = NOW + 10 * 86_400.0
+HOUR, DAY = 3_600.0, 86_400.0
+DAYS_LATER = NOW + 10 * DAY
 ENDS = [ActionState.SUCCEEDED, ActionState.FAILED, ActionState.UNKNOWN]
 
 
@@ -158,6 +161,40 @@ def test_the_drain_of_a_deleted_node_stays_for_a_day() -> None:
     failed = replace(BEGUN, state=ActionState.FAILED, changed_at=int(NOW))
     [closed] = released(failed)
     assert due(closed, has_node=False, now=NOW + 86_400.0).delete == (closed,)
+
+
+@pytest.mark.parametrize("ahead", [0.0, -30 * DAY, -HOUR, HOUR, 30 * DAY])
+def test_a_drain_runs_at_least_as_long_as_a_process_has_seen_it_whatever_its_clock(ahead: float) -> None:
+    """ahead: of the clock of a process that takes over, in seconds."""
+    ages = DrainAges()
+
+    def running_time(seconds: float) -> float:
+        now = Instant(NOW + ahead + seconds, seconds, "")
+        ages.follow([BEGUN], now)
+        return ages.running_time(BEGUN, now)
+
+    assert [running_time(seconds) for seconds in (10.0, 20.0, 1_000.0)] == [0.0, 10.0, 990.0]
+
+
+@pytest.mark.parametrize("jump", [0.0, -HOUR, HOUR])
+def test_a_jump_of_the_clock_changes_no_running_time(jump: float) -> None:
+    ages = DrainAges()
+    for seconds, jumped in ((0.0, 0.0), (10.0, 0.0), (20.0, jump), (30.0, jump)):
+        now = Instant(NOW + seconds + jumped, seconds, "")
+        ages.follow([BEGUN], now)
+    assert ages.running_time(BEGUN, now) == 30.0
+    assert ages.age(BEGUN, now) == 30.0
+
+
+def test_the_age_of_a_drain_is_that_of_its_record_or_for_the_future_since_it_was_read() -> None:
+    ages = DrainAges()
+    early, late = replace(BEGUN, begun_at=int(NOW - HOUR)), replace(BEGUN, begun_at=int(NOW + DAY), attempt=2)
+    for seconds in (0.0, 60.0):
+        now = Instant(NOW + seconds, seconds, "")
+        ages.follow([early, late], now)
+    assert ages.age(early, now) == HOUR + 60.0
+    assert ages.age(late, now) == 60.0
+    assert ages.age(RESERVED, now) == 60.0, "it has not begun"
 
 
 def test_a_withdrawn_drain_counts_for_nothing() -> None:
