@@ -71,6 +71,15 @@ class Training:
         pods, _ = decode_gpu_pods(json.dumps(self.site.cluster.api.get(selected)).encode())
         return {pod.key.name: pod.gpu_ids for pod in pods}
 
+    def allocated(self) -> dict[str, dict[str, set[str]]]:
+        """Return the ids of the GPUs that the kubelet gave to each container, by the uid of its pod."""
+        file = self.node.directory / "lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+        pods: dict[str, dict[str, set[str]]] = {}
+        for entry in json.loads(file.read_text())["Data"]["PodDeviceEntries"]:
+            ids = {gpu for gpus in entry["DeviceIDs"].values() for gpu in gpus}
+            pods.setdefault(entry["PodUID"], {})[entry["ContainerName"]] = ids
+        return pods
+
     def new_pods(self, before: set[str]) -> list[Any]:
         """Return the pods that the ReplicaSet created in the place of others."""
         return [
@@ -90,6 +99,18 @@ class Training:
         return is_ready(self.site, self.node) and status["allocatable"].get(GPU) == str(len(self.ids))
 
 
+def eight_pods(image: str) -> Any:
+    """Return a ReplicaSet of pods that test their GPU before they work."""
+    test = {
+        "name": "test",
+        "image": image,
+        "command": ["/busybox", "true"],
+        "resources": {"limits": {GPU: "1"}},
+    }
+    work = {"image": image, "command": WORK}
+    return replica_set(work, initContainers=[test], terminationGracePeriodSeconds=10)
+
+
 @pytest.fixture(scope="module")
 def training(pause: tuple[str, Path]) -> Iterator[Training]:
     image, archive = pause
@@ -100,10 +121,18 @@ def training(pause: tuple[str, Path]) -> Iterator[Training]:
             training.node.publish_gpus(dict.fromkeys(training.ids, "Healthy"))
             create_namespace(site.cluster)
             training.restart_kubelet(WITHOUT_STATUS)
-            work = {"image": image, "command": WORK}
-            site.cluster.api.post(REPLICA_SETS, replica_set(work, terminationGracePeriodSeconds=10))
+            site.cluster.api.post(REPLICA_SETS, eight_pods(image))
             site.until(lambda: len(training.containers()) == len(training.ids))
             yield training
+
+
+def test_the_kubelet_passes_the_gpus_of_an_init_container_to_a_container_that_asks_for_the_same(
+    training: Training,
+) -> None:
+    """It reports no GPU of an init container: a drain reads those of the container after it."""
+    allocated = list(training.allocated().values())
+    assert [pod["test"] for pod in allocated] == [pod["work"] for pod in allocated]
+    assert {gpu for pod in allocated for gpu in pod["work"]} == set(training.ids)
 
 
 def test_no_pod_is_evicted_while_the_kubelet_does_not_report_who_holds_the_gpu(training: Training) -> None:
