@@ -11,11 +11,9 @@ from prometheus_client.registry import Collector
 from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.aggregator.metric_families import PREFIX, counter, gauges
 from nodeguard.fleet.act.drain_report import DrainState
+from nodeguard.fleet.drains import failed_drains
 from nodeguard.fleet.planner import Planner
-from nodeguard.model.action import ActionKind, ActionState, NodeAction
-
-# The ends of a drain after which pods stayed, or may have stayed.
-_FAILED = frozenset({ActionState.FAILED, ActionState.UNKNOWN})
+from nodeguard.model.action import NodeAction
 
 # Nodes with a failed drain that have a series each.
 _MAX_FAILED = 100
@@ -48,13 +46,7 @@ class DrainCollector(Collector):
             f"quarantined; the first {_MAX_FAILED}.",
             labels=["node"],
         )
-        for node in sorted({action.node for action in self._actions() if self._is_failed(action)})[
-            :_MAX_FAILED
-        ]:
+        failed = failed_drains(self._planner, self._actions())
+        for node in sorted({action.node for action in failed})[:_MAX_FAILED]:
             family.add_metric([node], 1)
         yield family
-
-    def _is_failed(self, action: NodeAction) -> bool:
-        """Return whether pods of a drain stayed, or may have stayed, and its quarantine is still active."""
-        is_failed = action.kind == ActionKind.DRAIN and action.state in _FAILED
-        return is_failed and not action.released_at and self._planner.state.has_drain_mark(action.uid)

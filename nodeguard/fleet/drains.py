@@ -1,4 +1,4 @@
-"""The drain candidates of the whole fleet, and their limits. It only reads the planner."""
+"""The drains of the whole fleet: candidates, their limits, and failed ones. It only reads the planner."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from functools import partial
 from nodeguard.fleet.act.drain_candidates import DrainCandidate, drain_candidates
 from nodeguard.fleet.act.drain_limits import drain_usage, within_limits
 from nodeguard.fleet.planner import Planner
-from nodeguard.model.action import ActionKind, NodeAction
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.drain import DrainMode
 from nodeguard.model.instant import Instant
+
+# The ends of a drain after which pods stayed, or may have stayed.
+_FAILED = frozenset({ActionState.FAILED, ActionState.UNKNOWN})
 
 
 def fleet_drain_candidates(planner: Planner, now: Instant) -> list[DrainCandidate]:
@@ -52,3 +55,18 @@ def limited_drains(
     usage = drain_usage(drains, age)
     limits = planner.policy.drain.limits
     return old + within_limits(new, usage, limits, state.placements, state.budgets.size)
+
+
+def failed_drains(planner: Planner, actions: Iterable[NodeAction]) -> list[NodeAction]:
+    """Return the drains of which pods stayed, or may have stayed, while their quarantine is still active, by
+    name of the node. actions: all that are stored.
+    """
+    failed = [
+        action
+        for action in actions
+        if action.kind == ActionKind.DRAIN
+        and action.state in _FAILED
+        and not action.released_at
+        and planner.state.has_drain_mark(action.uid)
+    ]
+    return sorted(failed, key=lambda action: (action.node, action.key))

@@ -30,7 +30,8 @@ def list_actions(service: ServiceState, now: Instant, uid: str = "") -> ActionLi
         (drain.uid, drain.pods): drain.reason for drain in service.drains if drain.state == DrainState.RUNNING
     }
     views = tuple(
-        _view(action, now, running.get((action.uid, action.pods), "")) for action in actions[:MAX_ACTIONS]
+        action_view(action, now, running.get((action.uid, action.pods), ""))
+        for action in actions[:MAX_ACTIONS]
     )
     unrecorded = [drain for drain in service.drains if drain.state != DrainState.RUNNING]
     return ActionList(
@@ -43,7 +44,7 @@ def node_actions(actions: Iterable[NodeAction], uid: str, now: Instant) -> tuple
     stored. A finished one stays for a day.
     """
     latest = _latest_attempts(actions, uid)
-    return tuple(_view(action, now) for action in latest[:_SHOWN]), max(0, len(latest) - _SHOWN)
+    return tuple(action_view(action, now) for action in latest[:_SHOWN]), max(0, len(latest) - _SHOWN)
 
 
 def _latest_attempts(actions: Iterable[NodeAction], uid: str) -> list[NodeAction]:
@@ -56,7 +57,7 @@ def _latest_attempts(actions: Iterable[NodeAction], uid: str) -> list[NodeAction
     return sorted(last_attempts.values(), key=lambda action: (-action.created_at, action.key))
 
 
-def _view(action: NodeAction, now: Instant, reason: str = "") -> ActionView:
+def action_view(action: NodeAction, now: Instant, reason: str = "") -> ActionView:
     """Return the view of an action. reason: what it waits for, while it has no message."""
     return project(
         ActionView,

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.restraints import pause_reason
+from nodeguard.fleet.drains import failed_drains
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.policy_rules import observes_only
 from nodeguard.fleet.state.budget_usage import SUSPECT
 from nodeguard.fleet.state.liveness import StaleAgents
 from nodeguard.fleet.state.node_placement import FLEET
+from nodeguard.fleet_api.action import action_view
 from nodeguard.fleet_api.capacity import capacity
 from nodeguard.fleet_api.domain import degraded_domains, list_topologies, suppressed_checks
 from nodeguard.fleet_api.drain import drain_views
@@ -61,6 +63,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
     budgets, offenders = _budgets(planner), repeat_offenders(planner, now)
     injected = _injected_faults(planner)
     frozen_age, drains = _frozen_age(stale_agents, service, now), drain_views(service.drains, now)
+    failed = failed_drains(planner, service.actions)
     by_node = [_real(decisions) for decisions in planner.tracker.decisions.values()]
     decisions = [decision for node_decisions in by_node for decision in node_decisions]
     # A mark that is being written has no grace period left.
@@ -124,6 +127,8 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         latest_end=latest_end(planner, service.decisions, now),
         drains=drains[:_DRAINS],
         drains_omitted=max(0, len(drains) - _DRAINS),
+        failed_drains=tuple(action_view(action, now) for action in failed[:_DRAINS]),
+        failed_drains_omitted=max(0, len(failed) - _DRAINS),
     )
 
 

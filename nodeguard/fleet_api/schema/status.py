@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.capacity import CapacityView, MarkedCounts, ReasonCount
 from nodeguard.fleet_api.schema.domain import DomainSummary, SuppressedCheckView, TopologyView
 from nodeguard.fleet_api.schema.drain import DrainView
@@ -426,6 +427,10 @@ class FleetStatus(Struct, frozen=True):
     on a replica that does not lead."""
     drains_omitted: int = 0
     """Number of further drains."""
+    failed_drains: tuple[ActionView, ...] = ()
+    """Drains that ended with pods left, or may have, on nodes that are still quarantined: the first few."""
+    failed_drains_omitted: int = 0
+    """Number of further failed drains."""
     full_budgets: tuple[ReasonCount, ...] = ()
     """Budgets that refuse withheld marks, with their limits, most marks first: the first few."""
     other_full_budgets: ReasonCount = ReasonCount("", 0)

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from nodeguard.fleet.act.drain_report import DrainState
+from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.drain import DrainView, PodView
+from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.view import Field
+from nodeguard.model.action import ActionState
 from nodeguard.model.target import NODE, target_label
+
+# The name of the field of a fleet.
+DRAINS = "drains"
 
 # Pods of one drain that are named.
 _NAMED = 5
@@ -20,24 +26,35 @@ def drain_fields(drains: Collection[DrainView]) -> Iterator[Field]:
         yield Field("drain", drain_text(drain), name_style="suspect")
 
 
-def drains_field(drains: Collection[DrainView], omitted: int) -> Field | None:
-    """Return the field of the drains of a fleet; None for none. It names one that waits, or else the first.
-    omitted: number of further drains.
+def drains_field(status: FleetStatus) -> Field | None:
+    """Return the field of the drains of a fleet; None for none. It names one that failed, or else one that
+    waits, or else the first.
     """
-    if not drains:
-        return None
-    by_state = {state: [drain for drain in drains if drain.state == state] for state in DrainState}
+    drains, failed = status.drains, status.failed_drains
+    waiting = [drain for drain in drains if drain.state == DrainState.WAITS]
     counts = {
-        "running": len(by_state[DrainState.RUNNING]),
-        "waiting": len(by_state[DrainState.WAITS]),
-        "in a dry run": len(by_state[DrainState.WOULD_DRAIN]),
+        "failed": len(failed) + status.failed_drains_omitted,
+        "running": sum(drain.state == DrainState.RUNNING for drain in drains),
+        "waiting": len(waiting),
+        "in a dry run": sum(drain.state == DrainState.WOULD_DRAIN for drain in drains),
+        "more": status.drains_omitted,
     }
-    counts["more"] = omitted
+    number = sum(counts.values())
+    if not number:
+        return None
     text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    shown = next(iter(by_state[DrainState.WAITS] or drains))
-    number = len(drains) + omitted
     counted = f"{text}; " if number > 1 else ""
-    return Field("drains", f"{counted}node {shown.node}: {drain_text(shown)}", name_style="suspect")
+    if failed:
+        shown = f"node {failed[0].node}: {failed_text(failed[0])}"
+        return Field(DRAINS, f"{counted}{shown}", name_style="fatal")
+    drain = next(iter(waiting or drains))
+    return Field(DRAINS, f"{counted}node {drain.node}: {drain_text(drain)}", name_style="suspect")
+
+
+def failed_text(drain: ActionView) -> str:
+    """Return how a drain ended that has left pods, or may have."""
+    end = "it failed" if drain.state == ActionState.FAILED else "its end is not known"
+    return f"{end}: {drain.message}"
 
 
 def pod_names(pods: Collection[PodView]) -> str:

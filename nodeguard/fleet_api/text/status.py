@@ -147,7 +147,7 @@ def _obstacles(status: FleetStatus) -> Iterator[Row]:
     yield from _injected_faults(status)
     for check in status.suppressed_checks:
         yield Field("check", suppressed_check_text(check), name_style="suspect")
-    if (drains := drains_field(status.drains, status.drains_omitted)) is not None:
+    if (drains := drains_field(status)) is not None:
         yield drains
     yield from _reporting_problems(status)
 

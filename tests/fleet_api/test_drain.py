@@ -1,0 +1,88 @@
+"""Tests for the drains of a fleet in its status."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.fleet.act.drain_report import DrainReport, DrainState
+from nodeguard.fleet_api.schema.status import FleetStatus
+from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.status import status_view
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.pod import PodKey
+from tests.cli.fleet_output import LEADER, facts
+from tests.fleet.scene import Fleet, finding
+
+PODS = (PodKey("team-a", "train-0", "uid-7"), PodKey("team-a", "train-1", "uid-8"))
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    """Eight nodes of which the first seven are quarantined."""
+    fleet = Fleet(8)
+    for number in range(7):
+        fleet.report(number, finding())
+    fleet.after(10.0)
+    fleet.carry_out()
+    return fleet
+
+
+def drain(fleet: Fleet, number: int, state: DrainState, reason: str = "") -> DrainReport:
+    node, uid = f"node-{number}", f"uid-{number}"
+    return DrainReport(node, uid, "node", ("gpu-lost",), fleet.wall, state, reason, PODS)
+
+
+def failed(fleet: Fleet, number: int) -> NodeAction:
+    return NodeAction(
+        ActionKind.DRAIN, f"node-{number}", f"uid-{number}", "quarantine of the node", int(fleet.wall), pods=PODS,
+        state=ActionState.FAILED, carried_out=1, message="1 of 2 pods left within 30min",
+    )  # fmt: skip
+
+
+def status_of(fleet: Fleet, drains: list[DrainReport], actions: list[NodeAction]) -> FleetStatus:
+    service = replace(LEADER, drains=tuple(drains), actions=tuple(actions))
+    return fleet_status(fleet.planner, service, fleet.now)
+
+
+@pytest.mark.parametrize(
+    ("states", "shown"),
+    [
+        ([], None),
+        ([DrainState.RUNNING], "node node-0: evicts 2 pods (team-a/train-0, team-a/train-1): it ends"),
+        (
+            [DrainState.RUNNING, DrainState.WAITS, DrainState.WOULD_DRAIN],
+            "1 running, 1 waiting, 1 in a dry run; node node-1: the work of the node stays for now: it ends",
+        ),
+        (
+            [DrainState.RUNNING] * 7,
+            "5 running, 2 more; node node-0: evicts 2 pods (team-a/train-0, team-a/train-1): it ends",
+        ),
+    ],
+)
+def test_the_status_counts_drains_and_names_one_that_waits(
+    fleet: Fleet, states: list[DrainState], shown: str | None
+) -> None:
+    drains = [drain(fleet, number, state, "it ends") for number, state in enumerate(states)]
+    assert facts(status_view(status_of(fleet, drains, []))).get("drains") == shown
+
+
+def test_a_failed_drain_is_named_first(fleet: Fleet) -> None:
+    waits = drain(fleet, 0, DrainState.WAITS, "a budget")
+    assert facts(status_view(status_of(fleet, [waits], [failed(fleet, 1)])))["drains"] == (
+        "1 failed, 1 waiting; node node-1: it failed: 1 of 2 pods left within 30min"
+    )
+    unread = replace(failed(fleet, 1), state=ActionState.UNKNOWN, message="refused")
+    assert facts(status_view(status_of(fleet, [], [unread])))["drains"] == (
+        "node node-1: its end is not known: refused"
+    )
+    many = status_of(fleet, [], [failed(fleet, number) for number in range(7)])
+    assert [action.node for action in many.failed_drains] == [f"node-{number}" for number in range(5)]
+    assert facts(status_view(many))["drains"].startswith("7 failed; node node-0: it failed: ")
+
+
+def test_a_failed_drain_is_shown_until_the_quarantine_is_released(fleet: Fleet) -> None:
+    released = replace(failed(fleet, 0), released_at=int(fleet.wall))
+    unmarked, succeeded = failed(fleet, 7), replace(failed(fleet, 1), state=ActionState.SUCCEEDED)
+    detach = replace(failed(fleet, 2), kind=ActionKind.DETACH_GPUS)
+    assert status_of(fleet, [], [released, unmarked, succeeded, detach]).failed_drains == ()
