@@ -4,8 +4,6 @@ the lease.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from nodeguard.kube.client import Query
 from nodeguard.kube.disruption_budgets import decode_budgets
 from nodeguard.kube.errors import DISRUPTION_BUDGET, ApiError, decoded, may_have_succeeded
@@ -15,12 +13,8 @@ from nodeguard.kube.node_pods import PATH
 from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
 from nodeguard.model.pod import DisruptionBudget, NodePod
 
-# Pods of one Node: a kubelet runs 110 by default. And the bytes of these, and of the budgets of a namespace.
-_MAX_PODS = 500
+# Bytes of the pods of one Node, of which a kubelet runs 110 by default, and of the budgets of a namespace.
 _MAX_BYTES = 16 * 1024 * 1024
-
-# Status of a list that the cache of the API server cannot serve yet.
-_TOO_NEW = 504
 
 # Part of the message of the API server if two budgets select the pod (Kubernetes 1.37, status 500).
 _TWO_BUDGETS = "more than one PodDisruptionBudget"
@@ -31,37 +25,21 @@ _NOT_LEADING = "this aggregator may not write now: it does not hold the lease"
 
 
 class KubernetesDrainCluster:
-    """See DrainCluster. node_version: returns the resourceVersion of a Node as it was observed, by its name;
-    empty if unknown.
-    """
+    """See DrainCluster."""
 
-    def __init__(self, client: FencedClient, node_version: Callable[[str], str]) -> None:
+    def __init__(self, client: FencedClient) -> None:
         self._client = client
-        self._node_version = node_version
 
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         """Return the pods of a Node that are not finished. Raises PodReadError."""
-        # Without a resource version the server would read all pods of the cluster from etcd; its cache has an
-        # index of the pods by Node. All objects of a cluster share the revisions of etcd.
-        version = self._node_version(node)
-        query: dict[str, str | int] = {
-            "fieldSelector": f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed",
-            "resourceVersion": version or "0",
-            "resourceVersionMatch": "NotOlderThan",
-            "limit": _MAX_PODS,
-        }
+        # Without a resource version the list is as new as the request. The server answers it from its cache,
+        # which has an index of the pods by Node, since Kubernetes 1.31, and only without a limit before 1.34.
+        query = {"fieldSelector": f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"}
+        body = await self._read(PATH, query)
         try:
-            body = await self._read(PATH, query)
-        except _OutdatedError:
-            body = await self._read(PATH, {**query, "resourceVersion": "0"})
-        try:
-            pods, has_more = decoded(decode_gpu_pods, body, f"the pods of Node {node}")
+            return decoded(decode_gpu_pods, body, f"the pods of Node {node}")
         except ApiError as error:
             raise PodReadError(error.message) from None
-        # The cache of the API server ignores the limit.
-        if has_more or len(pods) > _MAX_PODS:
-            raise PodReadError(f"Node {node} has more than {_MAX_PODS} pods: drain it by hand")
-        return pods
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         """Return the disruption budgets of a namespace as they are stored now. Raises PodReadError."""
@@ -96,16 +74,9 @@ class KubernetesDrainCluster:
         try:
             return await self._client.read(path, query, max_bytes=_MAX_BYTES)
         except ApiError as error:
-            kind = _OutdatedError if error.status == _TOO_NEW else PodReadError
-            raise kind(_message(error)) from None
+            raise PodReadError(_message(error)) from None
         except NotPermittedError:
             raise PodReadError(_NOT_LEADING) from None
-
-
-class _OutdatedError(PodReadError):
-    """The cache of the API server has not reached the resource version in time: before Kubernetes 1.31 it
-    follows only the changes of pods.
-    """
 
 
 def _message(error: ApiError) -> str:

@@ -63,14 +63,10 @@ class _Pod(TypedObject):
 _DECODER = JsonDecoder(TypedList[_Pod])
 
 
-def decode_gpu_pods(body: bytes) -> tuple[tuple[NodePod, ...], bool]:
-    """Return the pods of a list that are not finished, and whether the list has more pods than this page.
-
-    Raises msgspec.MsgspecError.
-    """
-    page = _DECODER.decode(body)
-    pods = (_node_pod(pod) for pod in page.items or ())
-    return tuple(pod for pod in pods if pod is not None), bool(page.metadata.continue_token)
+def decode_gpu_pods(body: bytes) -> tuple[NodePod, ...]:
+    """Return the pods of a list that are not finished. Raises msgspec.MsgspecError."""
+    pods = (_node_pod(pod) for pod in _DECODER.decode(body).items or ())
+    return tuple(pod for pod in pods if pod is not None)
 
 
 def _node_pod(pod: _Pod) -> NodePod | None:

@@ -44,8 +44,8 @@ class DrainCluster(Protocol):
     """What a drain reads and does in a cluster. Each request needs the lease of the leader."""
 
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
-        """Return the pods of a Node, by its name, that are not finished: at least as new as the observed
-        Node, so that no pod is missing that was there before its mark. Raises PodReadError.
+        """Return the pods of a Node, by its name, that are not finished, as they are stored now: one that is
+        missing has ended. Raises PodReadError.
         """
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:

@@ -68,7 +68,7 @@ class Training:
     def held(self) -> dict[str, tuple[str, ...] | None]:
         """Return the ids of the GPUs of each pod of the node, as a drain reads them."""
         selected = f"{PODS}?fieldSelector=spec.nodeName={NODE}"
-        pods, _ = decode_gpu_pods(json.dumps(self.site.cluster.api.get(selected)).encode())
+        pods = decode_gpu_pods(json.dumps(self.site.cluster.api.get(selected)).encode())
         return {pod.key.name: pod.gpu_ids for pod in pods}
 
     def allocated(self) -> dict[str, dict[str, set[str]]]:

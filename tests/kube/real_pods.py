@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.eviction import KubernetesDrainCluster
@@ -23,8 +23,8 @@ class Pods:
     """The pods of a Node in namespace `default`: what a drain reads and does, and what a test does."""
 
     def __init__(self, cluster: Cluster, api: ApiClient) -> None:
-        self._cluster, self.version = cluster, ""
-        self.drain = drain_cluster(api, lambda _name: self.version)
+        self._cluster = cluster
+        self.drain = drain_cluster(api)
 
     def run(
         self,
@@ -87,7 +87,6 @@ class Pods:
 
     async def read(self, name: str) -> NodePod:
         """Return a pod as a drain reads it."""
-        self.version = self.stored(name)["metadata"]["resourceVersion"]
         [found] = [found for found in await self.drain.node_pods(NODE) if found.key.name == name]
         return found
 
@@ -95,6 +94,6 @@ class Pods:
         return (await self.drain.evict(evicted, is_dry_run=is_dry_run)).state
 
 
-def drain_cluster(api: ApiClient, version: Callable[[str], str]) -> KubernetesDrainCluster:
+def drain_cluster(api: ApiClient) -> KubernetesDrainCluster:
     client = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 30.0, renewals=lambda: 1)
-    return KubernetesDrainCluster(client, version)
+    return KubernetesDrainCluster(client)

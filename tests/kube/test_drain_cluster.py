@@ -6,25 +6,19 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_set import budget_reason
-from nodeguard.kube import eviction
 from nodeguard.kube.client import ApiClient
 from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
 from nodeguard.model.pod import PodKey
 from tests.controlplane.cluster import Cluster
-from tests.kube.real_pods import NODE, NODES, OTHER, Pods, drain_cluster
+from tests.kube.real_pods import NODE, OTHER, Pods, drain_cluster
 
 
-async def test_the_unfinished_pods_of_a_node_are_read_as_new_as_the_node(
-    pods: Pods, controlplane: Cluster
-) -> None:
+async def test_the_unfinished_pods_of_a_node_are_read_as_they_are_stored(pods: Pods) -> None:
     pods.run("train-0", gpu="GPU-614b", app="train")
     pods.run("waits", phase="Pending")
     pods.run("done", phase="Succeeded")
     pods.run("rejected", phase="Failed")
     pods.run("elsewhere", host=OTHER)
-    taint = {"key": "nodeguard.dev/quarantine", "effect": "NoSchedule", "value": "gpu"}
-    marked = controlplane.api.patch(f"{NODES}/{NODE}", {"spec": {"taints": [taint]}})
-    pods.version = marked["metadata"]["resourceVersion"]
     first, second = sorted(await pods.drain.node_pods(NODE), key=lambda found: found.key)
     meta = pods.stored("train-0")["metadata"]
     assert (first.key, first.version) == (PodKey("default", "train-0", meta["uid"]), meta["resourceVersion"])
@@ -33,29 +27,6 @@ async def test_the_unfinished_pods_of_a_node_are_read_as_new_as_the_node(
     assert pods.stored("train-0")["spec"]["tolerations"]
     assert not first.tolerates_quarantine
     assert (second.key.name, second.gpu_ids) == ("waits", None)
-
-
-async def test_a_node_with_more_pods_than_the_limit_is_not_read_in_part(
-    pods: Pods, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(3):
-        pods.run(f"train-{number}")
-    monkeypatch.setattr(eviction, "_MAX_PODS", 3)
-    for version in ("", pods.stored("train-2")["metadata"]["resourceVersion"]):
-        pods.version = version
-        assert len(await pods.drain.node_pods(NODE)) == 3
-    monkeypatch.setattr(eviction, "_MAX_PODS", 2)
-    for version in ("", pods.stored("train-2")["metadata"]["resourceVersion"]):
-        pods.version = version
-        with pytest.raises(PodReadError, match="Node gpu-1 has more than 2 pods: drain it by hand"):
-            await pods.drain.node_pods(NODE)
-
-
-async def test_a_version_that_the_server_has_not_reached_reads_what_it_has(pods: Pods) -> None:
-    pods.run("train-0")
-    await pods.read("train-0")
-    pods.version = str(10**12)
-    assert [found.key.name for found in await pods.drain.node_pods(NODE)] == ["train-0"]
 
 
 async def test_an_eviction_is_allowed_and_the_pod_ends_with_its_own_grace(pods: Pods) -> None:
@@ -197,7 +168,7 @@ async def test_without_the_right_an_eviction_is_forbidden(pods: Pods, controlpla
     remedy = "as the manifests do with the value policy.drain.mode: observe or enforce"
     api = await ApiClient.connect(str(controlplane.kubeconfig), headers=[("Impersonate-User", "ann")])
     try:
-        drain = drain_cluster(api, lambda _name: "")
+        drain = drain_cluster(api)
         response = await drain.evict(before, is_dry_run=True)
         assert response.state == EvictionState.FORBIDDEN
         assert 'cannot create resource "pods/eviction"' in response.message

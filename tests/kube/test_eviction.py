@@ -73,7 +73,7 @@ async def test_without_the_lease_nothing_is_read_or_evicted(tmp_path: Path) -> N
     write_kubeconfig(kubeconfig, "http://127.0.0.1:9", Authority(tmp_path).certificate, "token")
     api = await ApiClient.connect(str(kubeconfig))
     client = FencedClient(api, 1, may_write=lambda: False, seconds_left=lambda: 9.0, renewals=lambda: 1)
-    pods = KubernetesDrainCluster(client, lambda _name: "7")
+    pods = KubernetesDrainCluster(client)
     reason = "this aggregator may not write now: it does not hold the lease"
     try:
         assert await pods.evict(POD, is_dry_run=False) == Eviction(EvictionState.FAILED, reason)

@@ -46,14 +46,14 @@ def owner(kind: str, *, is_controller: bool = True) -> dict[str, Any]:
     return {"apiVersion": "x/v1", "kind": kind, "name": "o", "uid": "u", "controller": is_controller}
 
 
-def decoded(*pods: dict[str, Any], token: str = "") -> tuple[tuple[NodePod, ...], bool]:
-    metadata = {"resourceVersion": "900", **({"continue": token} if token else {})}
+def decoded(*pods: dict[str, Any]) -> tuple[NodePod, ...]:
+    metadata = {"resourceVersion": "900"}
     body = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": pods}
     return decode_gpu_pods(json.dumps(body).encode())
 
 
 def read(single: dict[str, Any]) -> NodePod:
-    [result], _ = decoded(single)
+    [result] = decoded(single)
     return result
 
 
@@ -89,12 +89,7 @@ def test_a_pod_of_nothing_but_its_identity_uses_no_gpu() -> None:
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_finished_pods_are_left_out(phase: str) -> None:
     finished = pod(status={"phase": phase, "containerStatuses": [held("GPU-614b")]})
-    assert decoded(finished) == ((), False)
-
-
-def test_an_unfinished_list_is_reported() -> None:
-    assert decoded(pod(), token="eyJ2Ij")[1]
-    assert not decoded(pod())[1]
+    assert decoded(finished) == ()
 
 
 @pytest.mark.parametrize(
@@ -211,7 +206,7 @@ def test_pods_of_a_kubelet_with_a_device_plugin(name: str, ids: tuple[str, ...] 
 
 @pytest.mark.parametrize("name", ["succeeded", "rejected"])
 def test_pods_that_a_kubelet_ended_or_rejected_are_finished(name: str) -> None:
-    assert decoded(RECORDED[name]) == ((), False)
+    assert decoded(RECORDED[name]) == ()
 
 
 @pytest.mark.parametrize(

@@ -68,21 +68,18 @@ class Real:
     def run(self, name: str, phase: str, labels: dict[str, str]) -> str:
         phase, is_ready = phase.removeprefix("Unready "), phase == "Running"
         self.pods.run(name, phase=phase, is_ready=is_ready, **labels)
-        self._read_what_is_stored(name)
         uid: str = self.pods.stored(name)["metadata"]["uid"]
         return uid
 
     def report_ready(self, pod: NodePod) -> None:
         self.pods.report_ready(pod.key.name, is_ready=not pod.is_ready)
-        self._read_what_is_stored(pod.key.name)
 
     def touch(self, pod: NodePod) -> None:
         annotations = {"test": pod.version}
         self._api.patch(f"{PODS}/{pod.key.name}", {"metadata": {"annotations": annotations}})
-        self._read_what_is_stored(pod.key.name)
 
     def remove(self, pod: NodePod) -> None:
-        self.pods.version = self._api.delete(f"{PODS}/{pod.key.name}")["metadata"]["resourceVersion"]
+        self._api.delete(f"{PODS}/{pod.key.name}")
 
     def protect(self, name: str, minimum: int, policy: str) -> None:
         self.pods.create_budget(name, minimum, SELECTORS[name], policy)
@@ -92,7 +89,6 @@ class Real:
 
     def counts(self) -> dict[str, Counts]:
         budgets = self._api.get(BUDGETS)
-        self.pods.version = budgets["metadata"]["resourceVersion"]
         statuses = {item["metadata"]["name"]: item.get("status", {}) for item in budgets["items"]}
         return {
             name: (
@@ -102,9 +98,6 @@ class Real:
             )
             for name, status in statuses.items()
         }
-
-    def _read_what_is_stored(self, name: str) -> None:
-        self.pods.version = self.pods.stored(name)["metadata"]["resourceVersion"]
 
 
 class Client:

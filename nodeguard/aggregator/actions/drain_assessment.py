@@ -5,6 +5,8 @@ It evicts nothing. It is made before a drain is recorded, and again right before
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
@@ -31,7 +33,8 @@ class Assessment(Struct, frozen=True):
 async def assess(
     cluster: DrainCluster, candidate: DrainCandidate, unknown_holders: UnknownHolders
 ) -> Assessment:
-    """Return whether the set of a candidate may leave now. unknown_holders: of the policy.
+    """Return whether the set of a candidate may leave now, by its pods and their disruption budgets.
+    unknown_holders: of the policy.
 
     A disruption budget counts the pods of the set that it protects, since a dry run of one eviction does not
     count another. A pod that ends already needs no eviction and uses no budget.
@@ -48,8 +51,16 @@ async def assess(
                 return Assessment(found.pods, reason)
     except PodReadError as error:
         return Assessment(reason=str(error))
-    for pod in to_evict:
-        response = await cluster.evict(pod, is_dry_run=True)
-        if response.state != EvictionState.ACCEPTED:
-            return Assessment(found.pods, f"pod {pod.key}: {response.message}")
     return Assessment(found.pods)
+
+
+async def try_evictions(cluster: DrainCluster, pods: Iterable[NodePod]) -> str:
+    """Return why the API server would refuse to evict one of some pods, by dry runs; empty if it would evict
+    each of them.
+    """
+    for pod in pods:
+        if not pod.is_terminating:
+            response = await cluster.evict(pod, is_dry_run=True)
+            if response.state != EvictionState.ACCEPTED:
+                return f"pod {pod.key}: {response.message}"
+    return ""

@@ -6,6 +6,7 @@ import asyncio
 from math import inf
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.aggregator.actions.drain_assessment import Assessment
 from nodeguard.fleet.act.drain_progress import DrainStep
@@ -14,13 +15,16 @@ from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.eviction import DrainCluster, Eviction, EvictionState
 from nodeguard.model.pod import NodePod
 
-# Seconds until a set is assessed again that may not leave: doubled from the first to the last one.
+# Seconds until a set is assessed again: doubled from the first to the last one.
 _FIRST_WAIT = 2.0
 _LAST_WAIT = 60.0
 
 # Seconds between two readings of the pods of a drain that has begun, the same way.
 _FIRST_READING = 1.0
 _LAST_READING = 10.0
+
+# Seconds until the next try if the first pod has changed since it was read: its kubelet reports its status.
+_CHANGED_WAIT = 0.2
 
 # Seconds for which an assessment allows the first eviction.
 _FRESH = 5.0
@@ -31,6 +35,9 @@ _PARALLEL = 8
 # The states of an eviction after which the pod ends, or may end.
 _MAY_HAVE_EVICTED = frozenset({EvictionState.ACCEPTED, EvictionState.UNKNOWN})
 
+# The states that say nothing about the set: the pod is judged again as it is now.
+_OUTDATED = frozenset({EvictionState.CHANGED, EvictionState.GONE})
+
 
 class DrainAttempt(Struct):
     """One candidate or stored drain, as this leader has looked at it. It is lost with the lease."""
@@ -38,14 +45,19 @@ class DrainAttempt(Struct):
     assessment: Assessment | None = None
     assessed_at: float = -inf
     """Seconds of the monotonic clock."""
+    is_tried: bool = False
+    """Whether the API server accepted dry runs of all evictions of the latest assessment."""
     due_at: float = -inf
     """When it is looked at again."""
     wait: float = 0.0
     """Seconds of the latest wait."""
-    is_read: bool = False
-    """Whether the pods of the stored drain were read."""
+    stored: tuple[str, int] = ("", 0)
+    """Key and begin of the running drain that it is about."""
+    is_confirmed: bool = False
+    """Whether this leader assessed the set before the begin was recorded: a pod that is gone since then, and
+    that it did not evict, ended by itself."""
     is_refused: bool = False
-    """Whether the stored drain may not begin any more."""
+    """Whether the stored drain may not begin any more: no pod of it was evicted."""
     has_evicted: bool = False
     """Whether a pod of the set was evicted, or may have been."""
     problems: dict[str, str] = {}
@@ -58,52 +70,66 @@ class DrainAttempt(Struct):
     def may_leave(self) -> bool:
         """Return whether there are pods to evict, and all of them may leave by the latest assessment."""
         found = self.assessment
-        return found is not None and bool(found.pods) and not (found.reason or self.is_refused)
+        return found is not None and bool(found.pods) and not found.reason
 
-    def is_fresh(self, mono: float) -> bool:
-        """Return whether the latest assessment allows the first eviction now."""
-        is_allowed = self.assessment is not None and not (self.assessment.reason or self.is_refused)
-        return is_allowed and mono - self.assessed_at < _FRESH
-
-    def is_due(self, action: NodeAction | None, mono: float) -> bool:
-        """Return whether there is something to do now. action: the running drain; None for none. mono:
-        seconds of the monotonic clock.
+    def is_allowed(self, mono: float) -> bool:
+        """Return whether the latest assessment allows the first eviction now. mono: seconds of the monotonic
+        clock.
         """
-        if action is None or self.has_evicted or not self.is_fresh(mono):
-            return mono >= self.due_at
-        # A confirmed drain waits until its begin is recorded.
-        return bool(action.begun_at) or self.outcome is None
+        is_complete = self.assessment is not None and self.is_tried and not self.assessment.reason
+        return is_complete and mono - self.assessed_at < _FRESH
 
-    def start_again(self) -> None:
-        """Forget the stored drain: it was withdrawn, or an operator deleted its record."""
-        self.is_read = self.is_refused = self.has_evicted = False
+    def follow(self, action: NodeAction | None) -> None:
+        """Follow the running drain of the store; None for none. One that is new, or has begun, is due now."""
+        stored = ("", 0) if action is None else (action.key, action.begun_at)
+        if stored == self.stored:
+            return
+        # Only this leader's own confirmation says that nothing was evicted before the begin.
+        is_own_begin = self.outcome is not None and (stored[0], 0) == self.stored
+        self.is_confirmed = is_own_begin and not self._has_evicted_pod()
+        self.stored = stored
+        self.is_refused = self.has_evicted = False
         self.outcome, self.reason, self.problems = None, "", {}
+        if action is not None:
+            self.due_at = -inf
 
-    def record_assessment(self, assessment: Assessment, mono: float) -> None:
-        """Record an assessment. mono: seconds of the monotonic clock."""
-        self.assessment, self.assessed_at = assessment, mono
-        self.wait_until_next(mono)
+    def is_withdrawing(self, action: NodeAction) -> bool:
+        """Return whether a stored drain is to be withdrawn, as no pod of it was evicted."""
+        return self.is_refused and self.stored == (action.key, action.begun_at)
 
-    def wait_until_next(self, mono: float) -> None:
-        """Wait twice as long as before until the next assessment."""
-        self.wait = min(_LAST_WAIT, 2.0 * self.wait or _FIRST_WAIT)
+    def record_assessment(self, assessment: Assessment, mono: float, last_wait: float = _LAST_WAIT) -> None:
+        """Record an assessment, and wait twice as long as before until the next one. last_wait: seconds of
+        the longest wait.
+        """
+        self.assessment, self.assessed_at, self.is_tried = assessment, mono, False
+        self.wait = min(last_wait, 2.0 * self.wait or _FIRST_WAIT)
         self.due_at = mono + self.wait
 
-    def refuse(self, mono: float) -> None:
-        """Withdraw the stored drain, of which no pod was evicted."""
-        self.is_read = self.is_refused = True
-        self.outcome = None
-        self.wait_until_next(mono)
+    def record_tries(self, reason: str) -> None:
+        """Record the dry runs of the evictions. reason: why one was refused; empty for none."""
+        self.is_tried = not reason
+        if reason and self.assessment is not None:
+            self.assessment = replace(self.assessment, reason=reason)
 
-    def confirm(self, action: NodeAction, assessment: Assessment, mono: float) -> None:
-        """Record the assessment of a stored drain right before its first eviction: only the recorded set
-        begins.
+    def refuse(self, mono: float, reason: str = "") -> None:
+        """Withdraw the stored drain, of which no pod was evicted. reason: why its set may not leave now, or
+        empty if something else forbids the drain. The set is assessed again after the usual wait.
         """
-        self.is_read = True
-        self.record_assessment(assessment, mono)
-        is_same = assessment.uids == {key.uid for key in action.pods}
-        self.is_refused = bool(assessment.reason) or not is_same
-        self.outcome = None if self.is_refused else ActionOutcome(ActionState.RUNNING)
+        self.record_assessment(Assessment(reason=reason), mono)
+        self.is_refused, self.outcome = True, None
+
+    def confirm(self, action: NodeAction, mono: float) -> None:
+        """Let a stored drain begin if its set is allowed now and is the recorded one, else withdraw it."""
+        found = self.assessment or Assessment()
+        if found.uids != {key.uid for key in action.pods}:
+            self.refuse(mono, found.reason or "its pods have changed")
+        elif not self.is_allowed(mono):
+            self.refuse(mono, found.reason or "its pods could not be assessed in time")
+        elif action.begun_at:
+            self.is_confirmed = not self._has_evicted_pod()
+        else:
+            self.outcome = ActionOutcome(ActionState.RUNNING)
+            self.due_at = mono + _FRESH
 
     async def evict(self, step: DrainStep, cluster: DrainCluster, mono: float) -> int:
         """Evict the pods of a step. Returns how many evictions were accepted.
@@ -114,9 +140,12 @@ class DrainAttempt(Struct):
         if not self.has_evicted and pods:
             response = await self._evict(pods.pop(0), cluster)
             accepted += response.state == EvictionState.ACCEPTED
+            if response.state in _OUTDATED:
+                self.due_at = mono + _CHANGED_WAIT
+                return 0
             if response.state not in _MAY_HAVE_EVICTED:
-                self.refuse(mono)
-                return accepted
+                self.refuse(mono, f"pod {step.evict[0].key}: {response.message}")
+                return 0
             self.has_evicted = True
             self.wait = 0.0
         limit = asyncio.Semaphore(_PARALLEL)
@@ -127,9 +156,17 @@ class DrainAttempt(Struct):
 
         accepted += sum(await asyncio.gather(*map(evict, pods)))
         self.reason = step.reason
-        self.wait = _FIRST_READING if accepted else min(_LAST_READING, 2.0 * self.wait or _FIRST_READING)
-        self.due_at = mono + self.wait
+        self.wait_for_pods(mono, is_first=bool(accepted))
         return accepted
+
+    def wait_for_pods(self, mono: float, *, is_first: bool = False) -> None:
+        """Wait until the pods are read again: twice as long as before, or shortly if a pod was evicted."""
+        self.wait = _FIRST_READING if is_first else min(_LAST_READING, 2.0 * self.wait or _FIRST_READING)
+        self.due_at = mono + self.wait
+
+    def _has_evicted_pod(self) -> bool:
+        pods = self.assessment.pods if self.assessment is not None else ()
+        return any(pod.is_evicted for pod in pods)
 
     async def _evict(self, pod: NodePod, cluster: DrainCluster) -> Eviction:
         response = await cluster.evict(pod, is_dry_run=False)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
-from nodeguard.aggregator.actions.drain_assessment import assess
+from nodeguard.aggregator.actions.drain_assessment import assess, try_evictions
 from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
+from nodeguard.aggregator.actions.keyed_tasks import KeyedTasks
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_progress import (
@@ -37,8 +38,12 @@ logger = logging.getLogger(__name__)
 # Seconds between two turns without a change.
 _TICK = 1.0
 
-# Nodes that are read at the same time.
-_PARALLEL = 4
+# Candidates that are assessed, and nodes that are drained, at the same time.
+_ASSESSED = 4
+_DRAINED = 8
+
+# Seconds between two assessments of a set that may leave, if the policy only observes.
+_OBSERVED_WAIT = 600.0
 
 _Key = tuple[str, str]
 
@@ -79,6 +84,9 @@ class DrainRunner:
         self._session: DrainCluster | None = None
         self._present: Collection[DrainCandidate] = ()
         self._attempts: dict[_Key, DrainAttempt] = {}
+        self._tasks = KeyedTasks[_Key](self._on_ended)
+        self._assessing = asyncio.Semaphore(_ASSESSED)
+        self._draining = asyncio.Semaphore(_DRAINED)
         self._wake = asyncio.Event()
         self.evicted = 0
 
@@ -87,19 +95,27 @@ class DrainRunner:
         self._wake.set()
 
     async def run(self) -> None:
-        """Take turns until the task is cancelled."""
-        while True:
-            self._wake.clear()
-            try:
-                await self.turn()
-            except Exception:  # the data of one node must not stop the loop
-                logger.exception("internal error in a drain, please report it")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_TICK):
-                    await self._wake.wait()
+        """Take turns until the task is cancelled. A node with slow requests delays no other."""
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    self._start_due()
+                except Exception:  # the data of one node must not stop the loop
+                    logger.exception("internal error in a drain, please report it")
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK):
+                        await self._wake.wait()
+        finally:
+            self._tasks.cancel()
 
     async def turn(self) -> None:
-        """Do what is due, once."""
+        """Do what is due, once, and wait until it is done."""
+        self._start_due()
+        await self._tasks.wait()
+
+    def _start_due(self) -> None:
+        """Start what is due: one task at a time for each candidate or drain."""
         now, cluster = self._now(), self._cluster()
         drains = self._drains()
         self._ages.follow(drains, now)
@@ -114,24 +130,25 @@ class DrainRunner:
         }
         keys = candidates.keys() | running.keys()
         self._attempts = {key: self._attempts.get(key) or DrainAttempt() for key in keys}
-        work: list[Coroutine[object, object, None]] = []
+        for key, attempt in self._attempts.items():
+            attempt.follow(running.get(key))
+        admitted = {key for key, candidate in self._ready(now).items() if not candidate.blocker}
         for key, attempt in self._attempts.items():
             candidate, action = candidates.get(key), running.get(key)
-            if not attempt.is_due(action, now.mono):
+            is_due = now.mono >= attempt.due_at
+            # A set that waited for a limit is looked at as soon as the limit allows it.
+            is_due |= action is None and key in admitted and not attempt.is_tried
+            if not is_due or self._tasks.is_running(key):
                 continue
             if action is not None:
-                work.append(self._carry_on(action, candidate, attempt, cluster))
+                if not attempt.is_refused:
+                    self._tasks.start(key, self._carry_on(key, action, attempt, cluster), self._draining)
             elif candidate is not None and not candidate.blocker and not stored_drain(candidate, drains):
-                work.append(self._assess(candidate, attempt, cluster))
-        limit = asyncio.Semaphore(_PARALLEL)
+                self._tasks.start(key, self._assess(key, candidate, attempt, cluster), self._assessing)
 
-        async def within_limit(coroutine: Coroutine[object, object, None]) -> None:
-            async with limit:
-                await coroutine
-
-        await asyncio.gather(*map(within_limit, work))
-        if work:
-            self._on_changed()
+    def _on_ended(self) -> None:
+        self._on_changed()
+        self.wake()
 
     def requested(self) -> list[NodeAction]:
         """Return the drains that are requested now, for the action loop. A drain that this leader has not
@@ -140,17 +157,13 @@ class DrainRunner:
         drains = self._drains()
         if self._session is None:
             return [action for action in drains if not action.state.is_withdrawn]
-        has_begun, refused = set(), set()
-        for action in drains:
-            attempt = self._attempts.get((action.uid, action.request))
-            may_have_evicted = attempt is None or not attempt.is_read or attempt.has_evicted
-            if action.begun_at and not action.state.is_finished and may_have_evicted:
-                has_begun.add(action.key)
-            if attempt is not None and attempt.is_refused and not attempt.has_evicted:
-                refused.add(action.key)
-        return requested_drains(
-            drains, self._present, self._assessed(drains), has_begun=has_begun, refused=refused
-        )
+        withdrawing = {
+            action.key
+            for action in drains
+            if (attempt := self._attempts.get((action.uid, action.request))) is not None
+            and attempt.is_withdrawing(action)
+        }
+        return requested_drains(drains, self._present, self._assessed(drains), withdrawing)
 
     def outcomes(self) -> dict[str, ActionOutcome]:
         """Return the outcomes of running drains, by key of the action."""
@@ -189,9 +202,9 @@ class DrainRunner:
         if self._policy().mode != DrainMode.ENFORCE:
             return []
         now, assessed = self._now(), []
-        for (uid, request), candidate in self._ready(now).items():
-            attempt = self._attempts[uid, request]
-            if candidate.blocker or attempt.assessment is None or not attempt.is_fresh(now.mono):
+        for key, candidate in self._ready(now).items():
+            attempt = self._attempts[key]
+            if candidate.blocker or attempt.assessment is None or not attempt.is_allowed(now.mono):
                 continue
             if stored_drain(candidate, drains) is None:
                 assessed.append(drain_action(candidate, attempt.assessment.pods, now.wall))
@@ -211,44 +224,46 @@ class DrainRunner:
         limited = self._limits(ready, partial(self._ages.age, now=now))
         return {(candidate.uid, candidate.request): candidate for candidate in limited}
 
-    async def _assess(self, candidate: DrainCandidate, attempt: DrainAttempt, cluster: DrainCluster) -> None:
-        """Assess the set of a candidate without a drain."""
-        assessment = await assess(cluster, candidate, self._policy().unknown_holders)
-        attempt.start_again()
-        attempt.record_assessment(assessment, self._now().mono)
+    async def _assess(
+        self, key: _Key, candidate: DrainCandidate, attempt: DrainAttempt, cluster: DrainCluster
+    ) -> None:
+        """Assess the set of a candidate without a drain. Dry runs cost a request for each pod, so only those
+        within the limits have them.
+        """
+        policy = self._policy()
+        found = await assess(cluster, candidate, policy.unknown_holders)
+        is_observed = policy.mode == DrainMode.OBSERVE and not found.reason
+        now = self._now()
+        attempt.record_assessment(found, now.mono, *[_OBSERVED_WAIT] * is_observed)
+        ready = self._ready(now).get(key)
+        if ready is not None and not ready.blocker:
+            attempt.record_tries(await try_evictions(cluster, found.pods))
 
     async def _carry_on(
-        self,
-        action: NodeAction,
-        candidate: DrainCandidate | None,
-        attempt: DrainAttempt,
-        cluster: DrainCluster,
+        self, key: _Key, action: NodeAction, attempt: DrainAttempt, cluster: DrainCluster
     ) -> None:
         """Carry a running drain on."""
         if not action.begun_at:
-            await self._confirm(action, candidate, attempt, cluster)
+            await self._confirm(key, action, attempt, cluster)
             return
         try:
             pods = {pod.key.uid: pod for pod in await cluster.node_pods(action.node)}
         except PodReadError as error:
             self._read_failed(action, attempt, str(error))
             return
-        # The leader that confirmed the set knows what it evicted: there, a pod that is gone ended by itself.
-        own = [pods.get(key.uid) for key in action.pods]
-        if attempt.assessment is None and any(pod is None or pod.is_evicted for pod in own):
-            attempt.has_evicted = True
-        attempt.is_read = True
+        if not attempt.is_confirmed:
+            own = [pods.get(pod.uid) for pod in action.pods]
+            attempt.has_evicted |= any(pod is None or pod.is_evicted for pod in own)
+        if not attempt.has_evicted:
+            await self._confirm(key, action, attempt, cluster)
+            if attempt.is_refused:
+                return
         now = self._now()
-        is_confirmed = self._may_begin(candidate) and attempt.is_fresh(now.mono)
-        if not (attempt.has_evicted or is_confirmed):
-            # Nothing was evicted since the begin was recorded: another attempt assesses the set again.
-            attempt.refuse(now.mono)
-            return
         running_time = self._ages.running_time(action, now)
         step = next_step(action, pods, attempt.problems, running_time, self._policy().finish_within)
         if step.outcome is not None:
             attempt.outcome = step.outcome
-            attempt.wait_until_next(now.mono)
+            attempt.wait_for_pods(now.mono)
             return
         self.evicted += await attempt.evict(step, cluster, now.mono)
 
@@ -258,26 +273,31 @@ class DrainRunner:
         attempt.reason = problem
         if self._ages.running_time(action, now) >= self._policy().finish_within:
             attempt.outcome = ActionOutcome(ActionState.UNKNOWN, 0, problem)
-        attempt.wait_until_next(now.mono)
-
-    def _may_begin(self, candidate: DrainCandidate | None) -> bool:
-        """Return whether the first pod of a candidate may be evicted now, as far as the fleet shows it."""
-        is_enforced = self._policy().mode == DrainMode.ENFORCE
-        return is_enforced and candidate is not None and not candidate.blocker
+        attempt.wait_for_pods(now.mono)
 
     async def _confirm(
-        self,
-        action: NodeAction,
-        candidate: DrainCandidate | None,
-        attempt: DrainAttempt,
-        cluster: DrainCluster,
+        self, key: _Key, action: NodeAction, attempt: DrainAttempt, cluster: DrainCluster
     ) -> None:
-        """Assess the set of a stored drain again, right before its first eviction."""
-        if candidate is None or not self._may_begin(candidate):
+        """Let a drain evict its first pod if all of its set may leave now, else withdraw it."""
+        policy, mono = self._policy(), self._now().mono
+        earlier = attempt.assessment if attempt.is_allowed(mono) else None
+        candidate = self._unblocked(key)
+        if candidate is not None and not (action.begun_at and earlier):
+            found = await assess(cluster, candidate, policy.unknown_holders)
+            attempt.record_assessment(found, mono)
+            if earlier is not None and found.uids == earlier.uids:
+                attempt.record_tries("")
+            elif not found.reason:
+                attempt.record_tries(await try_evictions(cluster, found.pods))
+        if self._unblocked(key) is None or self._policy().mode != DrainMode.ENFORCE:
             attempt.refuse(self._now().mono)
-            return
-        assessment = await assess(cluster, candidate, self._policy().unknown_holders)
-        attempt.confirm(action, assessment, self._now().mono)
+        else:
+            attempt.confirm(action, self._now().mono)
+
+    def _unblocked(self, key: _Key) -> DrainCandidate | None:
+        """Return a candidate as it is now; None if it is gone, or something forbids its drain."""
+        present = (item for item in self._present if (item.uid, item.request) == key and not item.blocker)
+        return next(present, None)
 
 
 def _report(

@@ -64,7 +64,7 @@ class Leader:
         )
         marks = WriteQueue(permit, TokenBucket(*_MARKS))
         later = WriteQueue(permit, TokenBucket(*_LATER), after=marks)
-        self.drains = KubernetesDrainCluster(permit, lambda name: _version(node(name)))
+        self.drains = KubernetesDrainCluster(permit)
         self.executor = Executor(permit, marks, later, observed_node=node, on_outcome=outcome)
         self.rules = DeviceRuleWriter(permit, marks, on_rule_error)
         self.incidents = IncidentWriter(permit, later)
@@ -195,10 +195,6 @@ class Leader:
                 self.send_event(about_incident)
             else:
                 self._waiting_events.append(event)
-
-
-def _version(node: Node | None) -> str:
-    return node.version if node is not None else ""
 
 
 def _about_node(event: IncidentEvent) -> EventContent:

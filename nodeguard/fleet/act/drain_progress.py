@@ -90,25 +90,23 @@ def requested_drains(
     actions: Iterable[NodeAction],
     candidates: Collection[DrainCandidate],
     assessed: Iterable[NodeAction],
-    *,
-    has_begun: Collection[str],
-    refused: Collection[str],
+    withdrawing: Collection[str],
 ) -> list[NodeAction]:
     """Return the requests of drains that stay or begin; see `progress`.
 
-    candidates: the present ones. assessed: new drains that nothing forbids. has_begun: keys of drains with a
-    pod that was evicted, or may have been: these go on. refused: keys of drains that may not begin any
-    more. A finished drain stays requested until its quarantine is released, so that it is not repeated:
-    its candidate may be absent, as while the agent does not report.
+    candidates: the present ones. assessed: new drains that nothing forbids. withdrawing: keys of drains
+    without an evicted pod that may not begin any more. A drain that has begun goes on without its candidate.
+    A finished one stays requested until its quarantine is released, so that it is not repeated: its candidate
+    may be absent, as while the agent does not report.
     """
     present = {(candidate.uid, candidate.request): candidate for candidate in candidates}
     requested = list(assessed)
     for action in actions:
-        if action.kind != ActionKind.DRAIN or action.is_closed:
+        if action.kind != ActionKind.DRAIN or action.is_closed or action.key in withdrawing:
             continue
         candidate = present.get((action.uid, action.request))
-        is_wanted = candidate is not None and not candidate.blocker and action.key not in refused
-        if is_wanted or action.state.is_finished or action.key in has_begun:
+        is_wanted = candidate is not None and not candidate.blocker
+        if is_wanted or action.state.is_finished or action.begun_at:
             requested.append(action)
     return requested
 

@@ -72,9 +72,13 @@ def progress(
             # A detach is requested once, and nothing withdraws it.
             is_requested = action.kind == ActionKind.DETACH_GPUS or is_ending or _request(action) in requests
             no_longer = "" if is_requested else _withdrawal(action)
+            going_on = action
             if not has_node(action.uid):
                 no_longer = "the Node is deleted"
-            after = _next_state(action, outcomes.get(action.key), no_longer, now, age)
+            elif no_longer:
+                # The begin of a drain was recorded for a first eviction that was refused.
+                going_on = replace(action, begun_at=0)
+            after = _next_state(going_on, outcomes.get(action.key), no_longer, now, age)
             if after != action:
                 advance.append((action, after))
     # An answer keeps its request from being carried out again.
@@ -141,8 +145,7 @@ def _withdrawal(action: NodeAction) -> str:
 
 def _withdrawn(action: NodeAction, reason: str, now: float) -> NodeAction:
     if action.kind == ActionKind.DRAIN:
-        is_early = not action.begun_at
-        state = ActionState.CANCELLED if is_early else ActionState.SUPERSEDED
+        state = ActionState.SUPERSEDED if action.begun_at else ActionState.CANCELLED
         return _changed(action, state, reason, now)
     if action.state == ActionState.RESERVED:
         return _changed(action, ActionState.CANCELLED, f"{reason} before the agent was asked", now)

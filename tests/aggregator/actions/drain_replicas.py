@@ -102,8 +102,8 @@ class PodCluster:
 
 
 class DrainReplica:
-    """One process of an aggregator: it reads actions, candidates and pods as late as the history wants. It is the
-    DrainCluster of its own session. sent: uids of pods in its evictions, with the state of their action.
+    """One process of an aggregator: it reads actions and candidates as late as the history wants. It is the
+    DrainCluster of its own session: its lists of pods are as new as their requests.
     """
 
     def __init__(self, world: PodCluster, planner: Planner | None = None, ahead: float = 0.0) -> None:
@@ -116,7 +116,6 @@ class DrainReplica:
         self.fault: tuple[int, str] = (-1, "")
         self.is_leader = self.is_killed = False
         self.candidates: dict[str, DrainCandidate] = {}
-        self._pods: dict[str, tuple[str, NodePod]] = {}
         self._fleet = FleetDouble((NODE, OTHER))
         self.read()
         self.action_store = KubernetesActionStore(cast("ApiClient", self.api), NAMESPACE, lambda: None)
@@ -157,8 +156,8 @@ class DrainReplica:
     open_decisions = decisions
 
     def read(self) -> None:
-        """Read the candidates, the marks and the pods as they are now."""
-        self.candidates, self._pods = dict(self.world.candidates), dict(self.world.pods)
+        """Read the candidates and the marks as they are now."""
+        self.candidates = dict(self.world.candidates)
         self._fleet.quarantined = set(self.world.quarantined)
 
     def watch(self, events: int) -> None:
@@ -182,7 +181,7 @@ class DrainReplica:
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         if self._fault() in {"lost request", "lost response"}:
             raise PodReadError("no response")
-        return tuple(pod for place, pod in self._pods.values() if place == node)
+        return tuple(pod for place, pod in self.world.pods.values() if place == node)
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         if self._fault() in {"lost request", "lost response"}:

@@ -1,4 +1,4 @@
-"""Random histories of drains: two replicas are killed at any request, answers are lost, watches and lists are late,
+"""Random histories of drains: two replicas are killed at any request, answers are lost, watches are late,
 budgets change, and pods end by themselves. No pod outside of a recorded set is evicted, a set that begins ends or is
 reported, and a set that its budget forbade when it was confirmed is not begun.
 
@@ -63,7 +63,7 @@ class History(PodCluster):
             case "later":
                 self.now += self.random.choice([0.1, 1.0, 5.0, 30.0])
                 self.sync()
-                for behind in self.replicas:  # no list or watch is seconds behind
+                for behind in self.replicas:  # no watch is seconds behind
                     behind.catch_up()
             case "fault":
                 self.toggle_fault()

@@ -66,10 +66,9 @@ def released(action: NodeAction, now: float = NOW, *, is_quarantined: bool = Fal
 def requested(
     *actions: NodeAction,
     candidates: Collection[DrainCandidate] = (CANDIDATE,),
-    has_begun: Collection[str] = (),
-    refused: Collection[str] = (),
+    withdrawing: Collection[str] = (),
 ) -> list[NodeAction]:
-    return requested_drains(actions, candidates, (), has_begun=has_begun, refused=refused)
+    return requested_drains(actions, candidates, (), withdrawing)
 
 
 def test_the_action_names_the_pods_and_the_quarantine() -> None:
@@ -104,17 +103,17 @@ def test_past_its_time_it_fails_and_says_what_is_left() -> None:
 
 
 @pytest.mark.parametrize("state", [ActionState.RESERVED, ActionState.RUNNING])
-def test_a_drain_without_its_candidate_is_withdrawn_unless_a_pod_was_evicted(state: ActionState) -> None:
-    action = replace(RESERVED, state=state)
-    assert requested(action, candidates=()) == []
-    assert requested(action, candidates=(), has_begun={action.key}) == [action]
+def test_a_drain_without_its_candidate_is_withdrawn_unless_it_has_begun(state: ActionState) -> None:
+    assert requested(replace(RESERVED, state=state), candidates=()) == []
+    assert requested(BEGUN, candidates=()) == [BEGUN]
 
 
-def test_a_blocked_or_refused_drain_is_withdrawn_unless_a_pod_was_evicted() -> None:
+def test_a_blocked_or_refused_drain_is_withdrawn_unless_it_has_begun() -> None:
     blocked = replace(CANDIDATE, blocker="paused")
     assert requested(RUNNING, candidates=(blocked,)) == []
-    assert requested(RUNNING, refused={RUNNING.key}) == []
-    assert requested(BEGUN, candidates=(blocked,), has_begun={BEGUN.key}) == [BEGUN]
+    assert requested(RUNNING, withdrawing={RUNNING.key}) == []
+    assert requested(BEGUN, candidates=(blocked,)) == [BEGUN]
+    assert requested(BEGUN, withdrawing={BEGUN.key}) == []
 
 
 HOUR, DAY = 3_600.0, 86_400.0
@@ -216,7 +215,8 @@ def test_the_drain_of_a_deleted_node_ends() -> None:
     assert (after.state, after.message) == (ActionState.SUPERSEDED, "the Node is deleted")
 
 
-def test_a_withdrawal_says_that_no_pod_was_evicted() -> None:
-    [(_, after)] = due(RUNNING).advance
-    assert after.state == ActionState.CANCELLED
+@pytest.mark.parametrize("action", [RUNNING, BEGUN])
+def test_a_withdrawn_drain_has_not_begun_and_its_message_names_no_evicted_pod(action: NodeAction) -> None:
+    [(_, after)] = due(action).advance
+    assert (after.state, after.begun_at) == (ActionState.CANCELLED, 0)
     assert after.message == "no pod was evicted: the fault ended, or its pods may not leave now"
