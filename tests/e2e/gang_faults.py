@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from nodeguard.model.finding import Action, Health
 from nodeguard.wire.report import Report, ReportedEvidence, ReportedFinding, ReportedPassing
+from tests import waiting
 from tests.controlplane.cluster import Cluster
 from tests.e2e.fleet import Aggregator, deployed_fleet
 from tests.e2e.gangs import LEAF, POD, GangNodes
@@ -82,11 +84,17 @@ class AgentFaults:
         chosen = list(names)
         self._agents.set_reports(dict.fromkeys(chosen, report))
 
-        def marked() -> bool:
-            taints = _marks(self._nodes.cluster)
-            return all(taints[name] == list(keys) for name in chosen)
+        self._agents.wait_until_delivered()
 
-        self._aggregator.until(marked)
+        def others() -> dict[str, list[str]]:
+            taints = _marks(self._nodes.cluster)
+            return {name: taints[name] for name in chosen if taints[name] != list(keys)}
+
+        def message() -> str:
+            state = json.dumps(self._aggregator.query("/v1/status"))
+            return f"taints {list(keys)} expected, found {others()}; its status is {state}"
+
+        waiting.until(lambda: not others(), message, every=0.1)
 
 
 @contextmanager
