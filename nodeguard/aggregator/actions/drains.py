@@ -178,7 +178,7 @@ class DrainRunner:
         """Return the present candidates and the running drains, for views and metrics. A finished drain is in
         the store.
         """
-        drains = [action for action in self._drains() if not action.is_closed]
+        drains = [action for action in self._drains() if not action.state.is_withdrawn]
         stored = {(action.uid, action.request): action for action in drains}
         present = {(candidate.uid, candidate.request): candidate for candidate in self._present}
         ended = [action for key, action in stored.items() if key not in present]

@@ -208,6 +208,16 @@ def test_the_next_quarantine_after_a_failed_drain_is_drained(failed: Scene) -> N
     assert failed.replica.runner.reports() == ()
 
 
+async def test_a_leader_without_a_turn_repeats_no_drain_of_an_earlier_quarantine(failed: Scene) -> None:
+    failed.candidates.clear()
+    failed.quarantined.clear()
+    await failed.advance(5.0)
+    failed.lead()
+    await failed.replica.loop_turn()
+    assert [drain.attempt for drain in failed.stored()] == [1]
+    assert failed.drain.released_at
+
+
 def test_a_pod_replaced_between_list_and_eviction_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
