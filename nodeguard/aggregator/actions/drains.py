@@ -156,7 +156,7 @@ class DrainRunner:
         """
         drains = self._drains()
         if self._session is None:
-            return [action for action in drains if not action.state.is_withdrawn]
+            return [action for action in drains if not action.is_closed]
         withdrawing = {
             action.key
             for action in drains
@@ -178,7 +178,7 @@ class DrainRunner:
         """Return the present candidates and the running drains, for views and metrics. A finished drain is in
         the store.
         """
-        drains = [action for action in self._drains() if not action.state.is_withdrawn]
+        drains = [action for action in self._drains() if not action.is_closed]
         stored = {(action.uid, action.request): action for action in drains}
         present = {(candidate.uid, candidate.request): candidate for candidate in self._present}
         ended = [action for key, action in stored.items() if key not in present]
