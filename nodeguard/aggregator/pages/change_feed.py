@@ -31,7 +31,8 @@ def fingerprint(planner: Planner, service: ServiceState, now: Instant) -> int:
     obstacle = (status.obstacle.kind, status.obstacle.reason) if status.obstacle is not None else ()
     obstacles = (status.paused, status.frozen, status.policy, replica.leader, obstacle)
     counts = (status.nodes, status.agents, status.marked, status.withheld, status.budgets, status.capacity)
-    return hash((incidents, acknowledged, obstacles, encode(counts), status.degraded_domains))
+    drains = (service.drains, tuple(action.name for action in status.failed_drains))
+    return hash((incidents, acknowledged, obstacles, encode(counts), status.degraded_domains, drains))
 
 
 class ChangeFeed:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nodeguard.aggregator.pages.capacity import capacity_section
+from nodeguard.aggregator.pages.drains import drains_section
 from nodeguard.aggregator.pages.fleet_map import map_section
 from nodeguard.aggregator.pages.html import (
     EMPTY,
@@ -39,6 +40,7 @@ from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.check import explanation, explanation_view
 from nodeguard.fleet_api.text.domain import domain_list_view, domain_state, domain_view
+from nodeguard.fleet_api.text.drain import DRAINS
 from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.fleet_api.text.phrases import count_noun
@@ -64,9 +66,10 @@ _INCIDENTS_OF_CHECK = 20
 _NODES = 500
 
 
-# Facts of `nodeguard status` that are elsewhere: beside the bars, and on the page of domains. The incidents
-# have the reasons of withheld marks, below the line of the nodes that are faulty in service.
-_ELSEWHERE = frozenset({BUDGETS, GPUS, TOPOLOGIES})
+# Facts of `nodeguard status` that are elsewhere: beside the bars, in the table of drains, and on the page of
+# domains. The incidents have the reasons of withheld marks, below the line of the nodes that are faulty in
+# service.
+_ELSEWHERE = frozenset({BUDGETS, DRAINS, GPUS, TOPOLOGIES})
 
 
 class Fleet(NamedTuple):
@@ -128,6 +131,7 @@ def fleet_page(fleet: Fleet, topology: str, changes: Html = EMPTY) -> PageConten
             if status.worst_omitted
             else EMPTY,
         ),
+        drains_section(status),
         element(
             "div",
             map_section(fleet_map(fleet.planner, fleet.now, topology)),
