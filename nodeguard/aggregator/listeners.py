@@ -95,10 +95,13 @@ def service_state(
 
     def state() -> ServiceState:
         now = current_instant()
+        obstacle = service.obstacle(now)
+        if obstacle is None and webhooks is not None:
+            obstacle = webhooks.obstacle(service.planner.state.owned_nodes())
         return ServiceState(
             leader=service.backend.leader,
             is_leader=service.is_leader,
-            obstacle=service.obstacle(now),
+            obstacle=obstacle,
             lacks_reports_since=service.candidacy.lacks_reports_since,
             started=service.started_at,
             plan_age=now.mono - service.planned_at if service.plans else None,

@@ -101,6 +101,12 @@ class Delivery:
         added = min((item.added_at for item in self._queues[name].waiting), default=None)
         return None if added is None else min(added, self._failing_since.get(name, added))
 
+    def failing_since(self, name: str) -> float | None:
+        """Return since when a webhook has responded to nothing while a message waits, in seconds since the
+        epoch; None if it responds, or if none waits.
+        """
+        return self._failing_since.get(name) if self._queues[name].waiting else None
+
     def put(self, name: str, message: Message) -> None:
         """Add a message for the webhook of a name."""
         self._drop(name, self._queues[name].put(message), "full")

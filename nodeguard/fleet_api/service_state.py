@@ -26,13 +26,17 @@ ObstacleKind = Literal[
     "no-leader",
     "few-reports",
     "few-agents",
+    "webhook-down",
 ]
+
+# Obstacles that keep a replica from writing the marks of some nodes, and not from writing anything.
+PARTIAL_OBSTACLES: frozenset[ObstacleKind] = frozenset({"few-agents", "webhook-down"})
 
 
 class Obstacle(Struct, frozen=True):
     """What keeps a replica from writing. since: seconds of the monotonic clock.
 
-    kind: `few-agents` keeps it from marking most nodes, each other one from writing anything.
+    kind: see PARTIAL_OBSTACLES; each other one keeps it from writing anything.
     """
 
     kind: ObstacleKind

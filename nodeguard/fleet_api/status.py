@@ -37,7 +37,7 @@ from nodeguard.fleet_api.schema.status import (
     RefusedRequestView,
     ReplicaView,
 )
-from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.fleet_api.service_state import PARTIAL_OBSTACLES, ServiceState
 from nodeguard.model.device import Device
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
@@ -201,6 +201,8 @@ def _obstacle(service: ServiceState, now: Instant) -> ObstacleView | None:
         return None
     if obstacle.kind == "few-agents":
         effect = "few nodes can be marked"
+    elif obstacle.kind == "webhook-down":
+        effect = "some marks are not set or released"
     elif service.leader and not service.is_leader:
         effect = "this replica writes nothing"
     else:
@@ -221,7 +223,7 @@ def _frozen_age(agents: StaleAgents, service: ServiceState, now: Instant) -> flo
 def _replica(service: ServiceState, now: Instant) -> ReplicaView:
     up = max(0.0, now.mono - service.started)
     obstacle = service.obstacle
-    reason = obstacle.reason if obstacle is not None and obstacle.kind != "few-agents" else ""
+    reason = obstacle.reason if obstacle is not None and obstacle.kind not in PARTIAL_OBSTACLES else ""
     return ReplicaView(
         leader=service.leader,
         is_leader=service.is_leader,
@@ -254,7 +256,7 @@ def _nodes(planner: Planner, healths: Counter[Health | None]) -> NodeCounts:
         on_hold=sum(1 for placement in placements.values() if placement.hold),
         maintenance=sum(1 for placement in placements.values() if placement.maintenance),
         cordoned_by_user=sum(1 for placement in placements.values() if placement.cordoned_by_user),
-        owned=dict(Counter(owner for uid in placements if (owner := planner.state.nodes[uid].owner))),
+        owned=dict(planner.state.owned_nodes()),
     )
 
 

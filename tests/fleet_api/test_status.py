@@ -7,7 +7,7 @@ from nodeguard.fleet.state.rejected_reports import RejectedReports
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.schema.capacity import MarkedCounts, ReasonCount
 from nodeguard.fleet_api.schema.status import BudgetView, ObstacleView, StateGroup
-from nodeguard.fleet_api.service_state import Obstacle, ServiceState
+from nodeguard.fleet_api.service_state import PARTIAL_OBSTACLES, Obstacle, ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.phrases import number_text
 from nodeguard.fleet_api.text.status import status_view
@@ -224,8 +224,9 @@ def test_the_reason_of_inactivity_is_shown() -> None:
         obstacle = fleet_status(fleet.planner, standby, fleet.now).obstacle
         assert obstacle is not None
         assert obstacle.effect == effect
-    few = replace(LEADER, obstacle=Obstacle("few-agents", "3 of 400 agents", fleet.mono))
-    assert fleet_status(fleet.planner, few, fleet.now).replica.is_active
+    for kind in PARTIAL_OBSTACLES:
+        partial = replace(LEADER, obstacle=Obstacle(kind, "3 of 400 agents", fleet.mono))
+        assert fleet_status(fleet.planner, partial, fleet.now).replica.is_active
     fleet.planner.paused = "a bad driver (alice)"
     assert fleet_status(fleet.planner, LEADER, fleet.now).paused == "a bad driver (alice)"
     fleet.planner.paused = ""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
 from nodeguard.aggregator.notifications.mark_mirror import MarkMirror
-from nodeguard.aggregator.notifications.problem import delivery_problem
+from nodeguard.aggregator.notifications.problem import delivery_problem, owner_obstacle
 from nodeguard.aggregator.notifications.sender import NotificationSender
 from nodeguard.aggregator.notifications.settings import NotificationSettings
 from nodeguard.delivery.attempt import Destination
@@ -19,6 +19,7 @@ from nodeguard.executors.webhook.executor import WebhookExecutor
 from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet_api.service_state import Obstacle
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkRecord
 
@@ -103,6 +104,11 @@ class Webhooks:
             delivery_problem(executor.delivery, now, "message") for executor in self.mirror.executors.values()
         )
         return "; ".join(filter(None, (self.sender.problem(), *marks)))
+
+    def obstacle(self, owned: Mapping[str, int]) -> Obstacle | None:
+        """Return what keeps the marks of owned nodes from their webhook. owned: their number by webhook."""
+        deliveries = [executor.delivery for executor in self.mirror.executors.values()]
+        return owner_obstacle(deliveries, owned, self._now())
 
     async def run(self) -> None:
         """Send until cancelled."""

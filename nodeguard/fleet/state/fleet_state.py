@@ -6,7 +6,8 @@ times are arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -271,6 +272,10 @@ class FleetState:
     def uid(self, name: str) -> str:
         """Return the uid of the node of a name; empty if there is none."""
         return self._names.get(name, "")
+
+    def owned_nodes(self) -> Mapping[str, int]:
+        """Return the number of nodes by the name of the webhook that owns them."""
+        return Counter(owner for uid in self.placements if (owner := self.nodes[uid].owner))
 
     def writes(self, uid: str) -> MarkWrites:
         """Return what a mark writes for a node. The receiver of a webhook that owns it gets every mark, and

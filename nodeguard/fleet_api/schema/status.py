@@ -48,8 +48,8 @@ class ObstacleView(Struct, frozen=True):
 
     kind: str
     """`not-read`, `api-unreachable`, `api-refuses`, `writes-refused`, `standby`, `no-leader` or
-    `few-reports`, which keep the replica from writing anything, or `few-agents`, which keeps it from
-    marking most nodes."""
+    `few-reports`, which keep the replica from writing anything; `few-agents`, which keeps it from marking
+    most nodes; or `webhook-down`: a webhook does not accept the marks of the nodes that it owns."""
     effect: str
     """What is not written."""
     reason: str

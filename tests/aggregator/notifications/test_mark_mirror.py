@@ -11,6 +11,9 @@ from msgspec.structs import replace
 from nodeguard.aggregator.notifications.settings import MarkWebhook, NotificationSettings
 from nodeguard.aggregator.notifications.webhooks import Webhooks
 from nodeguard.executors.webhook import executor as executor_module
+from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.status import status_view
+from tests.cli.fleet_output import LEADER, look
 from tests.executors.receiver import MarkReceiver
 from tests.fleet.scene import Fleet, finding
 from tests.waiting import in_background, until_async
@@ -106,3 +109,33 @@ async def test_a_webhook_that_does_not_accept_marks_is_shown(receiver: MarkRecei
         aggregator.plan(1)
         await until_async(lambda: "webhook slurm: HTTP status 403" in aggregator.webhooks.problem())
     assert "notification" not in aggregator.webhooks.problem()
+
+
+async def test_an_owner_that_is_down_for_a_minute_is_the_headline(receiver: MarkReceiver) -> None:
+    aggregator = Aggregator(Fleet(4), receiver.url)
+    fleet, webhooks = aggregator.fleet, aggregator.webhooks
+    receiver.status = 503
+
+    def headline(**owned: int) -> str:
+        service = replace(LEADER, obstacle=webhooks.obstacle(owned))
+        return look(status_view(fleet_status(fleet.planner, service, fleet.now)), 200).partition("\n")[0]
+
+    async with aggregator.running():
+        aggregator.plan(1)
+        await until_async(lambda: bool(webhooks.deliveries[1].failed))
+        fleet.after(59.0)
+        assert headline(slurm=3) == "OK  4 nodes: all checks passed."
+        fleet.after(61.0)
+        assert headline(slurm=3) == (
+            "BLOCKED  some marks are not set or released, for 2 min: webhook slurm, which owns 3 nodes, accepts "
+            "no request: HTTP status 503."
+        )
+        # It mirrors the marks, or owns nothing.
+        assert headline() == "OK  4 nodes: all checks passed."
+        # Another aggregator leads.
+        aggregator.plan(2, acts=False)
+        assert headline(slurm=3) == "OK  4 nodes: all checks passed."
+        receiver.status = 200
+        aggregator.plan(3)
+        await until_async(lambda: bool(receiver.bodies))
+        assert headline(slurm=3) == "OK  4 nodes: all checks passed."
