@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.executors.kube.desired import foreign_taints, is_unmarked, unmarked_node
-from nodeguard.kube import device_rules, nodes
+from nodeguard.fleet.incidents.events import resolve
+from nodeguard.kube import device_rules, incident_writer, nodes
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, Query
 from nodeguard.kube.errors import ApiError
+from nodeguard.kube.incident_object import ObservedIncident, decode_incident, observed_status, status_patch
+from nodeguard.kube.incident_projection import incident_status, to_incident
 from nodeguard.kube.lease import LEASE_SECONDS, Lease
 from nodeguard.kube.node_patch import mark_patch
 from nodeguard.kube.unmark import remove_condition
 from nodeguard.kube.watch import PagedList
+from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.node import Node
 
 # Rounds over all objects, and seconds between two. A round that finds marks is repeated.
@@ -23,6 +29,9 @@ _PAUSE = 0.5
 
 # Nodes after which the lease is taken again: a large fleet may take longer than the lease lasts.
 _RENEW_AFTER = 500
+
+# Why the mark of an incident is not set, or no longer.
+_REMOVED = "all marks were removed, without an aggregator"
 
 
 class MarkRemovalError(Exception):
@@ -42,7 +51,8 @@ class RemovedMarks(Struct, frozen=True):
 async def remove_all_marks(
     api: ApiClient, lease: Lease, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 ) -> RemovedMarks:
-    """Remove nodeguard's own taints, annotations, conditions, cordons and rules; return their objects.
+    """Remove nodeguard's own taints, annotations, conditions, cordons and rules; return their objects. Then
+    write that no incident is marked.
 
     lease: of the aggregators. It is taken from its holder, so that no aggregator writes meanwhile, and held
     for its duration after the end. After an error or a cancellation it is released: the aggregators continue.
@@ -70,6 +80,8 @@ async def _remove_all_marks(
                 is_complete = False
                 if await _delete(api, rule):
                     deleted.add(rule.rule.name)
+            if is_complete:
+                await _unmark_incidents(api, time.time())
         except ApiError as error:
             # The removal of many marks can take longer than the server keeps the version of the list.
             if error.status != 410:
@@ -129,9 +141,48 @@ async def _delete(api: ApiClient, observed: device_rules.ObservedRule) -> bool:
     return True
 
 
+async def _unmark_incidents(api: ApiClient, now: float) -> None:
+    """Write that the marks of incidents are removed. now: seconds since the epoch."""
+    async for observed in _listed_incidents(api):
+        incident = to_incident(observed)
+        unmarked = unmarked_incident(incident, now) if incident is not None else None
+        if unmarked is None:
+            continue
+        status = observed_status(incident_status(unmarked), observed.status, observed.generation)
+        path = f"{incident_writer.PATH}/{observed.name}/status"
+        try:
+            await api.request("PATCH", path, body=status_patch(status), content_type=MERGE_PATCH)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+
+def unmarked_incident(incident: Incident, now: float) -> Incident | None:
+    """Return a marked incident after the removal of its mark; None for one without a mark. The fault of a
+    recovering one is over. now: seconds since the epoch.
+    """
+    if incident.state == IncidentState.RECOVERING:
+        return resolve(incident, now, _REMOVED)
+    if incident.state != IncidentState.MARKED:
+        return None
+    return replace(
+        incident, state=IncidentState.WITHHELD, last_transition=now, mark=None, write=None, detail=_REMOVED
+    )
+
+
 async def _listed_nodes(api: ApiClient) -> AsyncIterator[Node]:
     async for item in PagedList(api, nodes.PATH).items():
         yield nodes.decode_node(item)
+
+
+async def _listed_incidents(api: ApiClient) -> AsyncIterator[ObservedIncident]:
+    try:
+        async for item in PagedList(api, incident_writer.PATH).items():
+            yield decode_incident(item)
+    except ApiError as error:
+        # Their definition may be deleted.
+        if error.status != 404:
+            raise
 
 
 async def _listed_rules(api: ApiClient) -> AsyncIterator[device_rules.ObservedRule]:

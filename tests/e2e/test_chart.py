@@ -83,12 +83,17 @@ def test_uninstall_removes_all_marks_beside_an_aggregator(
             scene.inject_gpu_fault(fleet.agents[name])
         fleet.agents["marked"].until(lambda: scene.condition(controlplane, "marked"))
         fleet.agents["sliced"].until(lambda: device_taints(controlplane))
+        aggregator.until(
+            lambda: all(scene.has_incident_state(controlplane, name, "Marked") for name in names)
+        )
         if not is_running:
             aggregator.kill()
         assert "GPUs: 1" in remove_marks(fleet, helm)
         assert [scene.nodeguard_fields(controlplane, name) for name in names] == [[], []]
         assert not scene.get_node(controlplane, "marked")["spec"].get("unschedulable")
         assert device_taints(controlplane) == []
+        for name in names:
+            assert scene.has_incident_state(controlplane, name, "Withheld")
         if is_running:
             # It still receives the fault, and writes nothing.
             assert aggregator.return_code() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -12,16 +13,24 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
 from nodeguard.aggregator.mark_removal import RemovalFailedError, remove_marks
 from nodeguard.kube import watch
-from nodeguard.kube.client import ApiClient, ApiError
+from nodeguard.kube.client import MERGE_PATCH, ApiClient, ApiError
+from nodeguard.kube.incident_object import decode_incident, new_object, status_patch
+from nodeguard.kube.incident_projection import incident_status, to_incident
+from nodeguard.kube.incident_writer import PATH
 from nodeguard.kube.lease import LEASE_SECONDS, MAX_DURATION, Lease
 from nodeguard.kube.mark_removal import MarkRemovalError, RemovedMarks, remove_all_marks
+from nodeguard.model.incident import IncidentState
+from nodeguard.model.mark import Mark
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster
+from tests.controlplane.definitions import define_incidents
 from tests.controlplane.objects import node
+from tests.kube.incident_writing import LOST, objects
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
@@ -142,6 +151,35 @@ async def test_all_marks_are_removed_and_nothing_else(near_api: ApiClient, api_s
     assert api_server.api.get("/api/v1/nodes/clean")["metadata"]["resourceVersion"] == before
     # No aggregator held the lease, so only the check of the result has to wait.
     assert len(sleeper.waits) == 1
+
+
+async def test_no_incident_stays_marked(near_api: ApiClient, api_server: Cluster) -> None:
+    define_incidents(api_server)
+    states = (IncidentState.MARKED, IncidentState.RECOVERING, IncidentState.DRY_RUN)
+    for state in states:
+        incident = replace(LOST, name=f"of-{state.slug}", state=state, mark=Mark.QUARANTINE)
+        await near_api.request("POST", PATH, body=new_object(incident.name))
+        body = status_patch(incident_status(incident))
+        await near_api.request("PATCH", f"{PATH}/{incident.name}/status", body=body, content_type=MERGE_PATCH)
+    before = (await objects(near_api))["of-dry-run"]
+    await remove_all_marks(near_api, lease(near_api), Sleeper())
+    after = await objects(near_api)
+    assert after.pop("of-dry-run") == before
+    shown = {name: (item["status"]["state"], marked_condition(item)) for name, item in after.items()}
+    removed = "all marks were removed, without an aggregator"
+    assert shown == {
+        "of-marked": ("Withheld", ("False", f"Node gpu-7 is not marked: {removed}.")),
+        "of-recovering": ("Resolved", ("False", f"No mark: {removed}.")),
+    }
+    assert all("mark" not in item["status"] for item in after.values())
+    assert after["of-recovering"]["status"]["resolvedAt"]
+    # An aggregator of the next installation restores them.
+    assert all(to_incident(decode_incident(json.dumps(item).encode())) for item in after.values())
+
+
+def marked_condition(incident: Object) -> tuple[str, str]:
+    [marked] = [item for item in incident["status"]["conditions"] if item["type"] == "Marked"]
+    return marked["status"], marked["message"]
 
 
 async def test_taints_that_others_set_under_the_prefix_stay(near_api: ApiClient, api_server: Cluster) -> None:
