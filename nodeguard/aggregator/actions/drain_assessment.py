@@ -18,11 +18,13 @@ from nodeguard.model.pod import NodePod
 
 class Assessment(Struct, frozen=True):
     """The set of a drain as it was read. reason: why no pod of it is evicted; empty if nothing forbids it. A
-    set without pods has nothing to evict.
+    set without pods has nothing to evict. namespaces: those in which a disruption budget selects one of its
+    pods.
     """
 
     pods: tuple[NodePod, ...] = ()
     reason: str = ""
+    namespaces: frozenset[str] = frozenset()
 
     @property
     def uids(self) -> frozenset[str]:
@@ -44,14 +46,18 @@ async def assess(
         if found.reason:
             return Assessment(found.pods, found.reason)
         to_evict = [pod for pod in found.pods if not pod.is_terminating]
+        protected = set()
         for namespace in sorted({pod.key.namespace for pod in to_evict}):
             members = [pod for pod in to_evict if pod.key.namespace == namespace]
-            reason = budget_reason(members, await cluster.disruption_budgets(namespace))
+            budgets = await cluster.disruption_budgets(namespace)
+            reason = budget_reason(members, budgets)
             if reason:
                 return Assessment(found.pods, reason)
+            if any(budget.selects(pod) for budget in budgets for pod in members):
+                protected.add(namespace)
     except PodReadError as error:
         return Assessment(reason=str(error))
-    return Assessment(found.pods)
+    return Assessment(found.pods, namespaces=frozenset(protected))
 
 
 async def try_evictions(cluster: DrainCluster, pods: Iterable[NodePod]) -> str:

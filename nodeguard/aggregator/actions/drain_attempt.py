@@ -60,6 +60,8 @@ class DrainAttempt(Struct):
     """Whether the stored drain may not begin any more: no pod of it was evicted."""
     has_evicted: bool = False
     """Whether a pod of the set was evicted, or may have been."""
+    may_evict: bool = True
+    """Whether pods of the stored drain may still be evicted: not all were seen terminating or gone."""
     problems: dict[str, str] = {}
     """Why the latest eviction of a pod failed, by its uid."""
     outcome: ActionOutcome | None = None
@@ -89,6 +91,7 @@ class DrainAttempt(Struct):
         self.is_confirmed = is_own_begin and not self._has_evicted_pod()
         self.stored = stored
         self.is_refused = self.has_evicted = False
+        self.may_evict = True
         self.outcome, self.reason, self.problems = None, "", {}
         if action is not None:
             self.due_at = -inf

@@ -13,11 +13,14 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
-from nodeguard.aggregator.actions.drain_assessment import assess, try_evictions
+from msgspec.structs import replace
+
+from nodeguard.aggregator.actions.drain_assessment import Assessment, assess, try_evictions
 from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
 from nodeguard.aggregator.actions.keyed_tasks import KeyedTasks
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_limits import shared_budget_reason
 from nodeguard.fleet.act.drain_progress import (
     DrainAges,
     drain_action,
@@ -201,14 +204,32 @@ class DrainRunner:
         """Return the drains that nothing forbids and that are not stored yet."""
         if self._policy().mode != DrainMode.ENFORCE:
             return []
-        now, assessed = self._now(), []
+        now, assessed = self._now(), list[NodeAction]()
         for key, candidate in self._ready(now).items():
             attempt = self._attempts[key]
-            if candidate.blocker or attempt.assessment is None or not attempt.is_allowed(now.mono):
+            found = attempt.assessment
+            if candidate.blocker or found is None or not attempt.is_allowed(now.mono):
                 continue
-            if stored_drain(candidate, drains) is None:
-                assessed.append(drain_action(candidate, attempt.assessment.pods, now.wall))
+            is_first = not self._shared_budget_reason(found, None, assessed)
+            if is_first and stored_drain(candidate, drains) is None:
+                assessed.append(drain_action(candidate, found.pods, now.wall))
         return assessed
+
+    def _shared_budget_reason(
+        self, found: Assessment, own: NodeAction | None, requested: Collection[NodeAction] = ()
+    ) -> str:
+        """Return why a set waits for another drain; see shared_budget_reason. requested: new drains."""
+        others, confirmed = list(requested), set[str]()
+        for drain in self._drains():
+            attempt = self._attempts.get((drain.uid, drain.request)) or DrainAttempt()
+            is_own = own is not None and drain.key == own.key
+            is_followed = attempt.stored == (drain.key, drain.begun_at)
+            is_over = is_followed and (attempt.is_refused or not attempt.may_evict)
+            if not (is_own or is_over or drain.state.is_finished):
+                others.append(drain)
+            if is_followed and attempt.outcome is not None:
+                confirmed.add(drain.key)
+        return shared_budget_reason(found.namespaces, own, others, confirmed)
 
     def _ready(self, now: Instant) -> dict[_Key, DrainCandidate]:
         """Return the candidates with pods that may leave, by the limits. Any other uses no limit: a
@@ -232,6 +253,7 @@ class DrainRunner:
         """
         policy = self._policy()
         found = await assess(cluster, candidate, policy.unknown_holders)
+        found = replace(found, reason=found.reason or self._shared_budget_reason(found, None))
         is_observed = policy.mode == DrainMode.OBSERVE and not found.reason
         now = self._now()
         attempt.record_assessment(found, now.mono, *[_OBSERVED_WAIT] * is_observed)
@@ -261,6 +283,7 @@ class DrainRunner:
         now = self._now()
         running_time = self._ages.running_time(action, now)
         step = next_step(action, pods, attempt.problems, running_time, self._policy().finish_within)
+        attempt.may_evict = bool(step.evict)
         if step.outcome is not None:
             attempt.outcome = step.outcome
             attempt.wait_for_pods(now.mono)
@@ -291,6 +314,8 @@ class DrainRunner:
                 attempt.record_tries(await try_evictions(cluster, found.pods))
         if self._unblocked(key) is None or self._policy().mode != DrainMode.ENFORCE:
             attempt.refuse(self._now().mono)
+        elif attempt.assessment and (reason := self._shared_budget_reason(attempt.assessment, action)):
+            attempt.refuse(self._now().mono, reason)
         else:
             attempt.confirm(action, self._now().mono)
 

@@ -41,14 +41,14 @@ async def test_a_node_that_cannot_be_drained_does_not_keep_others_from_it() -> N
 
 async def test_one_node_is_drained_at_a_time_and_the_other_reports_the_limit() -> None:
     world = PodCluster()
-    replica = started(world, OTHER, NODE)
+    replica = started(world, NODE, OTHER)
     await carry_on(world, replica, 5)
-    assert [drain.node for drain in world.stored()] == [OTHER]
+    assert [drain.node for drain in world.stored()] == [NODE]
     reports = {report.node: report for report in replica.runner.reports()}
-    assert reports[OTHER].state == DrainState.RUNNING
-    assert reports[NODE].reason == "1 of 1 nodes are being drained (drain.limits.nodes)"
+    assert reports[NODE].state == DrainState.RUNNING
+    assert reports[OTHER].reason == "1 of 1 nodes are being drained (drain.limits.nodes)"
     await carry_on(world, replica, 120)
     assert [(drain.node, drain.state) for drain in world.stored()] == [
-        (OTHER, ActionState.SUCCEEDED),
         (NODE, ActionState.SUCCEEDED),
+        (OTHER, ActionState.SUCCEEDED),
     ]

@@ -8,17 +8,18 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
-from nodeguard.fleet.act.drain_limits import drain_usage, within_limits
+from nodeguard.fleet.act.drain_limits import drain_usage, shared_budget_reason, within_limits
 from nodeguard.fleet.act.drain_progress import DrainAges, drain_action
 from nodeguard.fleet.drains import limited_drains
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.drain import DrainLimits
 from nodeguard.model.instant import Instant
+from nodeguard.model.pod import NodePod, PodKey
 from nodeguard.model.policy import TopologyLabels
 from tests.fleet.act.test_drain_candidates import DRAINS
 from tests.fleet.scene import Fleet
@@ -179,3 +180,58 @@ def test_no_sequence_exceeds_a_limit(steps: list[Any], hourly: int, domain: int,
         assert len(running) <= max(1, int(share * 32))
         assert sum(wall - at < 3600.0 for at in began) <= hourly
         assert max(Counter(number // 8 for number in running).values(), default=0) <= domain
+
+
+def recorded(number: int, created: float, begun: int = 0, *namespaces: str) -> NodeAction:
+    """Return the drain of a node, with a pod in each of some namespaces."""
+    pods = (NodePod(PodKey(name, f"pod-{number}", f"uid-{name}-{number}"), "1") for name in namespaces)
+    return replace(drain_action(candidate(number), pods, created), state=ActionState.RUNNING, begun_at=begun)
+
+
+def test_a_set_waits_for_a_recorded_drain_that_may_share_its_budget() -> None:
+    other = recorded(1, 100.0, 0, "team-a", "team-b")
+    assert shared_budget_reason({"team-b"}, None, (other,), ()) == (
+        "the drain of node-1 is first: a PodDisruptionBudget of namespace team-b may select pods of both"
+    )
+    assert shared_budget_reason({"team-b"}, None, (), ()) == ""
+    assert shared_budget_reason({"team-c"}, None, (other,), ()) == "", "no pod of it is in the namespace"
+    assert shared_budget_reason((), None, (other,), ()) == "", "no budget selects a pod of the set"
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.sampled_from([0, 0, 200]), st.booleans()), min_size=2, max_size=4
+    ),
+    st.randoms(),
+)
+def test_one_of_the_recorded_drains_with_one_budget_is_confirmed(
+    drains: list[tuple[int, int, bool]], random: Any
+) -> None:
+    """Each drain asks in any order, and is confirmed or withdrawn before the next one asks."""
+    actions = [
+        recorded(number, float(created), begun, "team-a") for number, (created, begun, _) in enumerate(drains)
+    ]
+    confirmed = {
+        action.key for action, (_, _, is_confirmed) in zip(actions, drains, strict=True) if is_confirmed
+    }
+    asking = [action for action in actions if action.key not in confirmed]
+    assume(len(confirmed) <= 1)
+    random.shuffle(asking)
+    remaining = list(actions)
+    for action in asking:
+        others = [other for other in remaining if other is not action]
+        if shared_budget_reason({"team-a"}, action, others, confirmed):
+            remaining.remove(action)
+        else:
+            confirmed.add(action.key)
+    assert len(confirmed) == 1
+    assert [action.key for action in remaining] == list(confirmed)
+
+
+def test_the_drain_that_was_recorded_first_goes_first() -> None:
+    first, second = recorded(1, 100.0, 0, "team-a"), recorded(0, 101.0, 0, "team-a")
+    assert shared_budget_reason({"team-a"}, first, (second,), ()) == ""
+    assert "the drain of node-1 is first" in shared_budget_reason({"team-a"}, second, (first,), ())
+    for begun, confirmed in ((replace(second, begun_at=102), ()), (second, (second.key,))):
+        assert "the drain of node-0 is first" in shared_budget_reason({"team-a"}, first, (begun,), confirmed)
+        assert shared_budget_reason({"team-a"}, begun, (first,), confirmed) == ""
