@@ -38,8 +38,8 @@ LIMIT = 120.0
 
 class PodCluster:
     """Pods, one disruption budget, and the stored actions. evicted: uids of the pods that the eviction API ended,
-    each with the time. minimum: of the budget; allowed: of its status, which a controller updates. quarantined:
-    nodes with a recorded quarantine, also without a candidate.
+    each with the time. minimum: of the budget; allowed: of its status, which a controller updates. nodes: uids of the
+    Nodes. quarantined: those with a recorded quarantine, also without a candidate.
     """
 
     def __init__(self) -> None:
@@ -52,6 +52,7 @@ class PodCluster:
         self.allowed = 0
         self.mode = DrainMode.ENFORCE
         self.candidates: dict[str, DrainCandidate] = {}
+        self.nodes = {NODE, OTHER}
         self.quarantined = {NODE, OTHER}
         self._version = 0
         for number in range(4):
@@ -116,7 +117,7 @@ class DrainReplica:
         self.fault: tuple[int, str] = (-1, "")
         self.is_leader = self.is_killed = False
         self.candidates: dict[str, DrainCandidate] = {}
-        self._fleet = FleetDouble((NODE, OTHER))
+        self._fleet = FleetDouble(world.nodes)
         self.read()
         self.action_store = KubernetesActionStore(cast("ApiClient", self.api), NAMESPACE, lambda: None)
         for stored in world.api.objects.values():
