@@ -102,9 +102,25 @@ class PodCluster:
         return [action for action in decoded if action is not None]
 
 
+class _Session:
+    """The DrainCluster of one term of a leader."""
+
+    def __init__(self, replica: DrainReplica) -> None:
+        self._replica = replica
+
+    async def node_pods(self, node: str) -> tuple[NodePod, ...]:
+        return await self._replica.node_pods(node)
+
+    async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
+        return await self._replica.disruption_budgets(namespace)
+
+    async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        return await self._replica.evict(pod, is_dry_run=is_dry_run)
+
+
 class DrainReplica:
-    """One process of an aggregator: it reads actions and candidates as late as the history wants. It is the
-    DrainCluster of its own session: its lists of pods are as new as their requests.
+    """One process of an aggregator: it reads actions and candidates as late as the history wants. Its lists of
+    pods are as new as their requests.
     """
 
     def __init__(self, world: PodCluster, planner: Planner | None = None, ahead: float = 0.0) -> None:
@@ -115,7 +131,8 @@ class DrainReplica:
         self.ahead = ahead
         self.api = UnreliableApi(world.api)
         self.fault: tuple[int, str] = (-1, "")
-        self.is_leader = self.is_killed = False
+        self.is_killed = False
+        self._session: _Session | None = None
         self.candidates: dict[str, DrainCandidate] = {}
         self._fleet = FleetDouble(world.nodes)
         self.read()
@@ -128,7 +145,7 @@ class DrainReplica:
             lambda: DrainPolicy(mode=world.mode, finish_within=LIMIT),
             lambda _: list(self.candidates.values()),
             self.action_store.actions,
-            lambda: self if self.is_leader else None,
+            lambda: self._session,
             limits=lambda ready, age: (
                 limited_drains(planner, self.action_store.actions(), ready, age)
                 if planner is not None
@@ -147,6 +164,14 @@ class DrainReplica:
 
     def _now(self) -> Instant:
         return Instant(self.world.now + self.ahead, self.world.now, "")
+
+    @property
+    def is_leader(self) -> bool:
+        return self._session is not None
+
+    @is_leader.setter
+    def is_leader(self, is_leader: bool) -> None:
+        self._session = (self._session or _Session(self)) if is_leader else None
 
     def missing_inputs(self) -> str:
         return ""
