@@ -119,7 +119,7 @@ class AggregatorApp:
         drains = DrainRunner(
             lambda: planner.policy.drain,
             lambda now: fleet_drain_candidates(planner, now),
-            backend.action_store.actions,
+            backend.action_store,
             lambda: backend.drain_cluster if service.is_active else None,
             limits=lambda ready, age: limited_drains(planner, backend.action_store.actions(), ready, age),
             on_changed=wake_actions.set,

@@ -135,6 +135,10 @@ class KubernetesActionStore:
             return
         self._check_stored(stored, after)
 
+    async def refresh(self, action: NodeAction) -> None:
+        """Read an action as it is stored now: the watch may be late."""
+        await self._read(action.key)
+
     async def delete(self, action: NodeAction) -> None:
         """Delete an action, unless it has changed."""
         observed = self._observed.get(action.key)

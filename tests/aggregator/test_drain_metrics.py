@@ -8,13 +8,15 @@ from nodeguard.aggregator.drain_metrics import DrainCollector
 from nodeguard.fleet.act.drain_progress import drain_action
 from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.drain import DrainPolicy
+from tests.aggregator.actions.drain_replicas import DrainReplica, PodCluster
 from tests.fleet.act.test_drain_candidates import candidates, faulty
 from tests.fleet.scene import Fleet
 
 
 def failed_nodes(fleet: Fleet, action: NodeAction) -> list[str]:
     """Return the nodes with a failed drain by the metrics."""
-    runner = DrainRunner(DrainPolicy, lambda _now: (), tuple, lambda: None, now=lambda: fleet.now)
+    store = DrainReplica(PodCluster()).action_store
+    runner = DrainRunner(DrainPolicy, lambda _now: (), store, lambda: None, now=lambda: fleet.now)
     families = DrainCollector(runner, fleet.planner, lambda: [action]).collect()
     [family] = [family for family in families if family.name.endswith("drain_failed")]
     return [sample.labels["node"] for sample in family.samples]

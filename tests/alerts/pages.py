@@ -79,8 +79,8 @@ class SelfSigned:
 
 def idle_drains(scene: Scene) -> DrainRunner:
     """Return the drains of an aggregator that has no candidate and evicts nothing."""
-    actions = scene.backend.action_store.actions
-    return DrainRunner(DrainPolicy, lambda _now: (), actions, lambda: None, now=lambda: scene.now)
+    store = scene.backend.action_store
+    return DrainRunner(DrainPolicy, lambda _now: (), store, lambda: None, now=lambda: scene.now)
 
 
 async def fail_drain(scene: Scene, node: str) -> None:

@@ -53,6 +53,9 @@ class DrainAttempt(Struct):
     """Seconds of the latest wait."""
     stored: tuple[str, int] = ("", 0)
     """Key and begin of the running drain that it is about."""
+    is_checked: bool = False
+    """Whether the record was read from the store since this leader first saw it: a predecessor may have
+    withdrawn the drain."""
     is_confirmed: bool = False
     """Whether this leader assessed the set before the begin was recorded: a pod that is gone since then, and
     that it did not evict, ended by itself."""
@@ -89,7 +92,7 @@ class DrainAttempt(Struct):
         # Only this leader's own confirmation says that nothing was evicted before the begin.
         is_own_begin = self.outcome is not None and (stored[0], 0) == self.stored
         self.is_confirmed = is_own_begin and not self._has_evicted_pod()
-        self.stored = stored
+        self.stored, self.is_checked = stored, is_own_begin
         self.is_refused = self.has_evicted = False
         self.may_evict = True
         self.outcome, self.reason, self.problems = None, "", {}

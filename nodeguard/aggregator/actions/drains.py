@@ -31,6 +31,7 @@ from nodeguard.fleet.act.drain_progress import (
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.fleet.act.progress import ActionOutcome
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.action_store import ActionStore, ActionStoreError
 from nodeguard.model.drain import DrainMode, DrainPolicy
 from nodeguard.model.eviction import DrainCluster, PodReadError
 from nodeguard.model.instant import Instant
@@ -59,17 +60,17 @@ class DrainRunner:
     """Carries drains out while this aggregator leads.
 
     policy: returns the policy of drains. candidates: returns the present candidates. limits: returns those of
-    them with pods that may leave, those beyond a limit with it as their blocker. actions: returns the stored
-    actions. cluster: returns the cluster of the present leader session; None while this aggregator does not
-    lead, or has no cluster. on_changed: is called when `requested` or `outcomes` have changed. evicted:
-    number of pods that were evicted since the start.
+    them with pods that may leave, those beyond a limit with it as their blocker. store: of all actions; it is
+    only read here. cluster: returns the cluster of the present leader session; None while this aggregator
+    does not lead, or has no cluster. on_changed: is called when `requested` or `outcomes` have changed.
+    evicted: number of pods that were evicted since the start.
     """
 
     def __init__(
         self,
         policy: Callable[[], DrainPolicy],
         candidates: Callable[[Instant], Collection[DrainCandidate]],
-        actions: Callable[[], Collection[NodeAction]],
+        store: ActionStore,
         cluster: Callable[[], DrainCluster | None],
         *,
         limits: _Limits = lambda ready, _: ready,
@@ -79,7 +80,7 @@ class DrainRunner:
         self._policy = policy
         self._candidates = candidates
         self._limits = limits
-        self._actions = actions
+        self._store = store
         self._cluster = cluster
         self._on_changed = on_changed
         self._now = now
@@ -198,7 +199,7 @@ class DrainRunner:
         return tuple(reports)
 
     def _drains(self) -> list[NodeAction]:
-        return [action for action in self._actions() if action.kind == ActionKind.DRAIN]
+        return [action for action in self._store.actions() if action.kind == ActionKind.DRAIN]
 
     def _assessed(self, drains: Collection[NodeAction]) -> list[NodeAction]:
         """Return the drains that nothing forbids and that are not stored yet."""
@@ -268,6 +269,8 @@ class DrainRunner:
         if not action.begun_at:
             await self._confirm(key, action, attempt, cluster)
             return
+        if not (attempt.is_checked or await self._is_stored(action, attempt)):
+            return
         try:
             pods = {pod.key.uid: pod for pod in await cluster.node_pods(action.node)}
         except PodReadError as error:
@@ -290,8 +293,18 @@ class DrainRunner:
             return
         self.evicted += await attempt.evict(step, cluster, now.mono)
 
+    async def _is_stored(self, action: NodeAction, attempt: DrainAttempt) -> bool:
+        """Return whether the store has a drain as it is here, and remember that it was asked."""
+        try:
+            await self._store.refresh(action)
+        except ActionStoreError as error:
+            self._read_failed(action, attempt, str(error))
+            return False
+        attempt.is_checked = action in self._store.actions()
+        return attempt.is_checked
+
     def _read_failed(self, action: NodeAction, attempt: DrainAttempt, problem: str) -> None:
-        """Handle that the pods of a drain that has begun cannot be read: it ends when its time is over."""
+        """Handle that a drain that has begun, or its pods, cannot be read: it ends when its time is over."""
         now = self._now()
         attempt.reason = problem
         if self._ages.running_time(action, now) >= self._policy().finish_within:

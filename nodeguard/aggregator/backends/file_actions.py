@@ -41,6 +41,9 @@ class FileActionStore:
         if self._store.actions.get(before.key) == before:
             await self._change(before.key, after)
 
+    async def refresh(self, action: NodeAction) -> None:
+        """Do nothing: no other process changes an action."""
+
     async def delete(self, action: NodeAction) -> None:
         """Delete an action."""
         if self._store.actions.get(action.key) == action:

@@ -144,7 +144,7 @@ class DrainReplica:
         self.runner = DrainRunner(
             lambda: DrainPolicy(mode=world.mode, finish_within=LIMIT),
             lambda _: list(self.candidates.values()),
-            self.action_store.actions,
+            self.action_store,
             lambda: self._session,
             limits=lambda ready, age: (
                 limited_drains(planner, self.action_store.actions(), ready, age)

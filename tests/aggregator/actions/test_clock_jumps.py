@@ -56,6 +56,9 @@ class Actions:
         assert self.stored[before.key] == before
         self.stored[after.key] = after
 
+    async def refresh(self, action: NodeAction) -> None:
+        pass
+
     async def delete(self, action: NodeAction) -> None:
         del self.stored[action.key]
 

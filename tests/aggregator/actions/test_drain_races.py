@@ -118,6 +118,26 @@ async def test_a_successor_that_learns_late_of_the_begin_goes_on(monkeypatch: py
     assert [drain.state for drain in scene.stored()] == [ActionState.SUCCEEDED]
 
 
+async def test_a_successor_that_learns_late_of_a_withdrawal_evicts_nothing() -> None:
+    """The begin is recorded, a pause withdraws the drain, and its end reaches the watch of the successor later."""
+    scene = Scene()
+    first, second = scene.replica, DrainReplica(scene)
+    present = scene.candidates[NODE]
+    while not scene.stored() or not scene.drain.begun_at:
+        first.catch_up()
+        await first.runner.turn()
+        await first.loop_turn()
+    second.catch_up()
+    scene.candidates[NODE] = replace(present, blocker="paused")
+    await scene.advance(2.0)
+    assert scene.drain.state == ActionState.CANCELLED
+    scene.pods.pop(scene.drain.pods[0].uid)
+    first.is_leader, second.is_leader = False, True
+    second.read()
+    await second.runner.turn()
+    assert not scene.evicted
+
+
 async def test_a_successor_begins_what_its_predecessor_has_not() -> None:
     """The begin is recorded, and the leader is killed before the first eviction."""
     scene = Scene()

@@ -359,7 +359,7 @@ async def test_an_internal_error_is_logged_and_the_next_turn_goes_on(
         raise ValueError("a report without a name")
 
     cluster = DrainReplica(PodCluster())
-    runner = DrainRunner(DrainPolicy, candidates, tuple, lambda: cluster)
+    runner = DrainRunner(DrainPolicy, candidates, cluster.action_store, lambda: cluster)
     runner.wake()
     async with in_background(runner.run()):
         await until_async(lambda: turns)

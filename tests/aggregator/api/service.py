@@ -82,6 +82,9 @@ class RecordingActions:
     async def advance(self, before: NodeAction, after: NodeAction) -> None:
         raise AssertionError((before, after))
 
+    async def refresh(self, action: NodeAction) -> None:
+        pass
+
     async def delete(self, action: NodeAction) -> None:
         raise AssertionError(action)
 
