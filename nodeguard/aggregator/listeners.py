@@ -133,7 +133,16 @@ async def serve_operators(
         checks = {check.id: check for check in catalogue.checks}
         history = history_path(options.history) if options.history else ""
         actions, store = service.backend.actions, service.backend.action_store
-        api = ApiContext(service.planner, state, current_instant, actions, store, checks, history)
+        api = ApiContext(
+            service.planner,
+            state,
+            current_instant,
+            actions,
+            store,
+            checks,
+            history,
+            lambda: service.backend.drain_cluster if service.is_active else None,
+        )
         try:
             await stack.enter_async_context(serve_api(options.socket, api))
         except OSError as error:

@@ -16,8 +16,8 @@ PROGRAM = "NODEGUARD_PROGRAM"
 # Commands that the plug-in runs for the cluster, or for the catalogue. Others are for the node itself.
 _COMMAND = re.compile(
     r"(?<![\w/.-])(?<!kubectl )nodeguard "
-    r"(?=(?:COMMAND|--help|describe|doctor --cluster|explain|get|history|incidents|pause|report|resume|unmark"
-    r"|status(?! --agent)|gpus [^:;,]*--node)\b)"
+    r"(?=(?:COMMAND|--help|describe|doctor --cluster|drain|explain|get|history|incidents|pause|report|resume"
+    r"|unmark|status(?! --agent)|gpus [^:;,]*--node)\b)"
 )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
+
+from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate, drain_candidates
 from nodeguard.fleet.act.drain_limits import drain_usage, within_limits
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
-from nodeguard.model.drain import DrainMode
+from nodeguard.model.drain import DrainMode, DrainRule, DrainWhen
 from nodeguard.model.instant import Instant
+from nodeguard.model.policy import Policy
 
 # The ends of a drain after which pods stayed, or may have stayed.
 _FAILED = frozenset({ActionState.FAILED, ActionState.UNKNOWN})
@@ -20,20 +23,38 @@ def fleet_drain_candidates(planner: Planner, now: Instant) -> list[DrainCandidat
     """Return the candidates of all nodes as of the latest plan. Only the nodes with mark requests are looked
     at, and none while drains are disabled.
     """
-    policy, state = planner.policy, planner.state
-    if policy.drain.mode == DrainMode.DISABLED:
+    if planner.policy.drain.mode == DrainMode.DISABLED:
         return []
-    restraint = partial(planner.restraint, now=now)
-    degraded = planner.domain_marks.decisions.keys()
-    candidates = list[DrainCandidate]()
-    for uid, decisions in planner.tracker.decisions.items():
-        node, placement, report = state.nodes.get(uid), state.placements.get(uid), state.reports.get(uid)
-        # The receiver of a webhook that owns a node decides about its work.
-        if node is None or node.owner or placement is None or report is None:
-            continue
-        marks = state.marks_in_effect(uid)
-        candidates += drain_candidates(policy, decisions, placement, marks, report, restraint, degraded)
-    return candidates
+    return [
+        candidate
+        for uid in planner.tracker.decisions
+        for candidate in _candidates(planner, planner.policy, uid, now)
+    ]
+
+
+def node_drain_candidates(planner: Planner, uid: str, now: Instant) -> list[DrainCandidate]:
+    """Return the candidates of one node as if the policy had rules to evict for all checks."""
+    rules = (DrainRule(DrainWhen.IMMEDIATELY, check="*"),)
+    policy = replace(planner.policy, drain=replace(planner.policy.drain, rules=rules))
+    return list(_candidates(planner, policy, uid, now))
+
+
+def _candidates(planner: Planner, policy: Policy, uid: str, now: Instant) -> Iterator[DrainCandidate]:
+    """Yield the candidates of one node. policy: has the rules of drains."""
+    state = planner.state
+    node, placement, report = state.nodes.get(uid), state.placements.get(uid), state.reports.get(uid)
+    # The receiver of a webhook that owns a node decides about its work.
+    if node is None or node.owner or placement is None or report is None:
+        return
+    yield from drain_candidates(
+        policy,
+        planner.tracker.decisions.get(uid, ()),
+        placement,
+        state.marks_in_effect(uid),
+        report,
+        partial(planner.restraint, now=now),
+        planner.domain_marks.decisions.keys(),
+    )
 
 
 def limited_drains(

@@ -23,6 +23,7 @@ from nodeguard.fleet_api.schema.action import ActionList
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.component import ComponentList
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
+from nodeguard.fleet_api.schema.drain import DrainPreview
 from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.node import NodeList, NodeView
@@ -37,6 +38,7 @@ RESPONSES: dict[tuple[str, str], type] = {
     ("get", "/v1/budgets"): BudgetList,
     ("get", "/v1/nodes"): NodeList,
     ("get", "/v1/nodes/{name}"): NodeView,
+    ("get", "/v1/nodes/{name}/drain"): DrainPreview,
     ("get", "/v1/gpus"): ComponentList,
     ("get", "/v1/ports"): ComponentList,
     ("get", "/v1/domains"): DomainList,

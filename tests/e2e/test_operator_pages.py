@@ -230,6 +230,9 @@ def test_commands_of_the_fleet_pages_answer(marked: Operator) -> None:
     described = marked.run(READ, "nodeguard describe incident NAME", incident)
     assert described.startswith("FATAL  gpu-gsp-failure - GPU 0 (0000:1b:00, ")
     assert "state marked, new work is kept away" in shown(described)
+    previewed = shown(marked.run(READ, "nodeguard drain node NAME --dry-run", {"NAME": NODE}))
+    assert "gpu-gsp-failure: no pod to evict" in previewed
+    assert shown(marked.run(DRAIN, "nodeguard drain node gpu-7 --dry-run")) == previewed
     acknowledged = marked.run(READ, "nodeguard incidents acknowledge NAME", incident)
     assert shown(acknowledged) == f"{NODE}-gpu-0000-1b-00-HASH is acknowledged"
     cleared = marked.run(READ, "nodeguard incidents clear NAME", incident)

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
+from nodeguard.aggregator.actions.drain_preview import preview_drain
 from nodeguard.aggregator.api.requests import (
     ActionResult,
     ErrorResponse,
@@ -37,12 +38,13 @@ from nodeguard.fleet_api.component import ComponentKind, list_components
 from nodeguard.fleet_api.domain import describe_domain, domains_named, list_domains
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node, list_nodes, placements
-from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.fleet_api.service_state import STANDALONE, ServiceState
 from nodeguard.fleet_api.status import fleet_status, list_budgets
 from nodeguard.fleet_api.text.phrases import first_names
 from nodeguard.local.unix_socket import is_authorized_peer
 from nodeguard.model.action_store import ActionStore, ActionStoreError
 from nodeguard.model.check import Check
+from nodeguard.model.eviction import DrainCluster
 from nodeguard.model.incident import FalseAlarm, IncidentState
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.label_selector import LabelSelector, SelectorError, parse_label_selector
@@ -76,6 +78,8 @@ class ApiContext(Struct, frozen=True):
     action_store: ActionStore
     checks: dict[str, Check] = {}
     history: str = ""
+    drain_cluster: Callable[[], DrainCluster | None] = lambda: None
+    """Returns the cluster of drains; None while this aggregator does not lead, and without a cluster."""
 
 
 class _RefusedError(Exception):
@@ -94,6 +98,7 @@ def application(context: ApiContext) -> web.Application:
     app.router.add_get("/v1/budgets", handlers.budgets)
     app.router.add_get("/v1/nodes", handlers.nodes)
     app.router.add_get("/v1/nodes/{name}", handlers.node)
+    app.router.add_get("/v1/nodes/{name}/drain", handlers.preview_drain)
     app.router.add_post("/v1/nodes/{name}/gpus", handlers.detach_gpus)
     app.router.add_get("/v1/gpus", handlers.gpus)
     app.router.add_get("/v1/ports", handlers.ports)
@@ -133,6 +138,18 @@ class _Handlers:
         if page is None:
             raise _RefusedError(404, f"there is no node '{name}': see nodeguard get nodes")
         return _answer(page)
+
+    async def preview_drain(self, request: web.Request) -> web.Response:
+        name, context, now = _name(request), self._context, self._context.now()
+        node = context.planner.node_named(name)
+        if node is None:
+            raise _RefusedError(404, f"there is no node '{name}': see nodeguard get nodes")
+        cluster, service = context.drain_cluster(), context.service()
+        if cluster is None:
+            if service.leader == STANDALONE:
+                raise _RefusedError(409, "a drain needs Kubernetes: this aggregator runs without it")
+            raise _RefusedError(409, f"only the aggregator that leads reads pods: {service.leader or 'none'}")
+        return _answer(await preview_drain(context.planner, cluster, service.drains, node, now))
 
     async def gpus(self, request: web.Request) -> web.Response:
         return self._components(request, "gpu")

@@ -25,10 +25,11 @@ COMMANDS = (
     Command("completion", "Tools", "print a completion script for bash, zsh or fish"),
     Command("describe", "Fleet", "show a node, incident or domain in detail"),
     Command("doctor", "Tools", "check the installation of nodeguard, on this node or in a cluster"),
+    Command("drain", "Fleet", "show which pods a drain of a node would evict"),
     Command(
         "explain", "Checks and policy", "explain a check, an Xid, a line of a log or an error, or search"
     ),
-    Command("get", "Fleet", "list nodes, domains, incidents, checks or budgets"),
+    Command("get", "Fleet", "list nodes, domains, incidents, actions, checks or budgets"),
     Command("gpus", "Node", "detach the agent from GPUs for a reset"),
     Command("history", "Fleet", "show what changed: faults, marks, pauses, policy"),
     Command("incidents", "Fleet", "acknowledge and clear incidents"),

@@ -7,7 +7,8 @@ from enum import Enum
 
 # Commands that ask the aggregator, and those that ask the agent of the machine on which they run.
 _FLEET = frozenset({
-    "describe", "get", "gpus", "history", "incidents", "pause", "report", "resume", "status", "unmark",
+    "describe", "drain", "get", "gpus", "history", "incidents", "pause", "report", "resume", "status",
+    "unmark",
 })  # fmt: skip
 _AGENT = frozenset({"clear", "inject"})
 

@@ -1,6 +1,8 @@
-"""Schema of drains that are not finished."""
+"""Schema of drains that are not finished, and of the preview of a drain."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from msgspec import Struct
 
@@ -25,7 +27,7 @@ class DrainView(Struct, frozen=True):
     checks: tuple[str, ...]
     """The checks of its findings, worst first."""
     state: str
-    """`would-drain`: the policy only observes; `waits`; or `running`."""
+    """`would-drain`: nothing forbids it, and nothing is evicted; `waits`; or `running`."""
     reason: str
     """Why it waits, or what a running drain waits for; empty for nothing."""
     pods: tuple[PodView, ...]
@@ -34,3 +36,17 @@ class DrainView(Struct, frozen=True):
     """When its quarantine began."""
     age: float
     """Seconds since then."""
+
+
+class DrainPreview(Struct, frozen=True):
+    """What a drain of a node would evict now. Rules and limits of the policy do not count; nothing is
+    evicted.
+    """
+
+    version: Literal[1]
+    at: str
+    node: str
+    drains: tuple[DrainView, ...]
+    """The quarantined resources of the node, each with its pods, or why these stay."""
+    reason: str
+    """Why there is nothing to drain; empty if there is."""

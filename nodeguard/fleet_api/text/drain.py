@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator
 
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet_api.schema.action import ActionView
-from nodeguard.fleet_api.schema.drain import DrainView, PodView
+from nodeguard.fleet_api.schema.drain import DrainPreview, DrainView, PodView
 from nodeguard.fleet_api.schema.status import FleetStatus
-from nodeguard.fleet_api.text.phrases import count_noun
-from nodeguard.fleet_api.view import Field
+from nodeguard.fleet_api.text.phrases import count_noun, target_text
+from nodeguard.fleet_api.view import Field, Note, Row, View, fields_view
 from nodeguard.model.action import ActionState
 from nodeguard.model.target import NODE, target_label
 
@@ -55,6 +55,31 @@ def failed_text(drain: ActionView) -> str:
     """Return how a drain ended that has left pods, or may have."""
     end = "it failed" if drain.state == ActionState.FAILED else "its end is not known"
     return f"{end}: {drain.message}"
+
+
+def preview_view(preview: DrainPreview) -> View:
+    """Return the preview of a drain, with all pods."""
+    return fields_view(_preview_rows(preview))
+
+
+def _preview_rows(preview: DrainPreview) -> Iterator[Row]:
+    yield Note("Dry run: nothing is evicted.", "dim")
+    if preview.reason:
+        yield Field(preview.node, preview.reason)
+    for drain in preview.drains:
+        pods = count_noun(len(drain.pods), "pod")
+        match drain.state:
+            case DrainState.WAITS:
+                text, style = f"{pods} would stay: {drain.reason}" if drain.pods else drain.reason, "warning"
+            case DrainState.RUNNING:
+                verb = "is" if len(drain.pods) == 1 else "are"
+                text, style = f"{pods} {verb} being evicted: {drain.reason}".rstrip(": "), "suspect"
+            case _:
+                text, style = f"{pods} would be evicted" if drain.pods else "no pod to evict", ""
+        checks = f"{', '.join(drain.checks)}: " if drain.checks else ""
+        yield Field(target_text(drain.resource) if drain.resource else "node", f"{checks}{text}", style)
+        for pod in drain.pods:
+            yield Field("", f"{pod.namespace}/{pod.name}")
 
 
 def pod_names(pods: Collection[PodView]) -> str:

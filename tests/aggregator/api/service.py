@@ -16,6 +16,7 @@ from nodeguard.fleet.act.drain_report import DrainReport
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.model.action import NodeAction
 from nodeguard.model.action_store import ActionStoreError
+from nodeguard.model.eviction import DrainCluster
 from nodeguard.model.incident import ClearAnswer, FalseAlarm, OperatorDecision
 from tests.fleet.scene import Fleet
 from tests.waiting import PATIENCE
@@ -30,6 +31,7 @@ class RecordingActions:
         self.calls: list[tuple[str, ...]] = []
         self.reserved: list[NodeAction] = []
         self.drains: tuple[DrainReport, ...] = ()
+        self.drain_cluster: DrainCluster | None = None
         self.error = ""
         self.decisions: dict[str, OperatorDecision] = {}
         # The next answers of an agent to a clear.
@@ -114,7 +116,12 @@ def service_state(fleet: Fleet, actions: RecordingActions) -> ServiceState:
 
 def api_context(fleet: Fleet, actions: RecordingActions) -> ApiContext:
     return ApiContext(
-        fleet.planner, lambda: service_state(fleet, actions), lambda: fleet.now, actions, actions
+        fleet.planner,
+        lambda: service_state(fleet, actions),
+        lambda: fleet.now,
+        actions,
+        actions,
+        drain_cluster=lambda: actions.drain_cluster,
     )
 
 

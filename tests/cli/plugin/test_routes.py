@@ -28,6 +28,7 @@ PLACES = {
     "describe gpu-7": Route.POD,
     "describe node/gpu-7": Route.POD,
     "unmark gpu-7": Route.POD,
+    "drain node gpu-7 --dry-run": Route.POD,
     "incidents clear NAME": Route.POD,
     "report": Route.POD,
     "status": Route.POD,

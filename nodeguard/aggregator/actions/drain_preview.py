@@ -1,0 +1,64 @@
+"""The preview of a node's drains for an operator: which pods would leave now, or why they stay.
+
+It makes the same assessment as the drain runner, and evicts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from nodeguard.aggregator.actions.drain_assessment import assess, try_evictions
+from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_report import DrainReport, DrainState
+from nodeguard.fleet.drains import node_drain_candidates
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet_api.drain import drain_views
+from nodeguard.fleet_api.schema.drain import DrainPreview
+from nodeguard.fleet_api.schema.status import VERSION
+from nodeguard.model.drain import UnknownHolders
+from nodeguard.model.eviction import DrainCluster
+from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.inventory import InventoryNode
+
+
+async def preview_drain(
+    planner: Planner,
+    cluster: DrainCluster,
+    drains: Collection[DrainReport],
+    node: InventoryNode,
+    now: Instant,
+) -> DrainPreview:
+    """Return what a drain of a node would evict now. drains: of the fleet; running ones stay as they are."""
+    reports = [drain for drain in drains if drain.uid == node.key and drain.state == DrainState.RUNNING]
+    drained = {report.resource for report in reports}
+    reports += [
+        await _preview(cluster, candidate, planner.policy.drain.unknown_holders)
+        for candidate in node_drain_candidates(planner, node.key, now)
+        if candidate.resource not in drained
+    ]
+    reason = "" if reports else _no_drain_reason(node)
+    return DrainPreview(VERSION, rfc3339(now.wall), node.name, drain_views(reports, now), reason)
+
+
+async def _preview(
+    cluster: DrainCluster, candidate: DrainCandidate, unknown_holders: UnknownHolders
+) -> DrainReport:
+    assessment = await assess(cluster, candidate, unknown_holders)
+    reason = candidate.blocker or assessment.reason or await try_evictions(cluster, assessment.pods)
+    return DrainReport(
+        candidate.node,
+        candidate.uid,
+        candidate.resource,
+        candidate.checks,
+        candidate.since,
+        DrainState.WAITS if reason else DrainState.WOULD_DRAIN,
+        reason,
+        tuple(pod.key for pod in assessment.pods),
+    )
+
+
+def _no_drain_reason(node: InventoryNode) -> str:
+    """Return why a node has nothing to drain."""
+    if node.owner:
+        return f"the receiver of webhook {node.owner} decides about its work"
+    return f"no quarantine of a fatal fault is observed on it: kubectl drain {node.name} empties any node"

@@ -1,0 +1,146 @@
+"""Tests for nodeguard.cli.commands.drain and nodeguard.aggregator.actions.drain_preview, with an aggregator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeguard.cli.main import main
+from nodeguard.fleet.act.drain_report import DrainReport, DrainState
+from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
+from nodeguard.model.label_selector import LabelSelector
+from nodeguard.model.mark import HOLD_ANNOTATION
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodKey
+from tests.aggregator.api.service import RecordingActions, running_api
+from tests.cli.fleet_commands import printed, refused
+from tests.fleet.scene import Fleet, finding
+
+Command = Callable[..., str]
+
+
+class Pods:
+    """The pods of each node, as the leader reads and evicts them. refusal: of each dry run; empty for none."""
+
+    def __init__(self) -> None:
+        keys = (PodKey("team-a", f"train-{number}", f"uid-{number}") for number in range(3))
+        ids = (("GPU-1",), ("GPU-1",), ("GPU-2",))
+        self.pods = tuple(
+            NodePod(key, "1", gpu_ids=gpus, controller="Job") for key, gpus in zip(keys, ids, strict=True)
+        )
+        self.budgets: tuple[DisruptionBudget, ...] = ()
+        self.refusal = self.error = ""
+
+    async def node_pods(self, node: str) -> tuple[NodePod, ...]:
+        assert node == "node-0"
+        if self.error:
+            raise PodReadError(self.error)
+        return self.pods
+
+    async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
+        assert namespace == "team-a"
+        return self.budgets
+
+    async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        assert is_dry_run
+        state = EvictionState.REFUSED if self.refusal else EvictionState.ACCEPTED
+        return Eviction(state, self.refusal)
+
+
+@pytest.fixture
+def pods() -> Pods:
+    return Pods()
+
+
+@pytest.fixture
+def actions(pods: Pods) -> RecordingActions:
+    recorded = RecordingActions()
+    recorded.drain_cluster = pods
+    return recorded
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """Three nodes of which the first has a lost GPU, and is quarantined; the policy disables drains."""
+    fleet = Fleet(3)
+    fleet.report(0, finding())
+    fleet.after(10.0)
+    fleet.carry_out()
+    return fleet
+
+
+@pytest.fixture
+def preview(
+    fleet: Fleet, actions: RecordingActions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Command]:
+    """Run the command for a node; returns its output on one line."""
+    with running_api(tmp_path, fleet, actions) as address:
+
+        def run(node: str, *words: str, ask: Command = printed) -> str:
+            text = ask(capsys, "drain", "node", node, "--dry-run", "--socket", address, *words)
+            return " ".join(text.split())
+
+        yield run
+
+
+def test_the_pods_of_the_faulty_gpu_are_shown_whatever_the_rules_of_the_policy(preview: Command) -> None:
+    assert preview("node-0") == (
+        "Dry run: nothing is evicted. "
+        "GPU 0000:3b:00 gpu-lost: 2 pods would be evicted team-a/train-0 team-a/train-1"
+    )
+    [drain] = json.loads(preview("node-0", "-o", "json"))["drains"]
+    assert drain["state"] == "would-drain"
+    assert [pod["name"] for pod in drain["pods"]] == ["train-0", "train-1"]
+
+
+def test_a_budget_that_allows_a_part_keeps_all(preview: Command, pods: Pods) -> None:
+    pods.budgets = (DisruptionBudget("team-a", "gang", LabelSelector(()), allowed=1),)
+    reason = "PodDisruptionBudget team-a/gang allows 1 of 2 evictions now"
+    assert f"gpu-lost: 2 pods would stay: {reason}" in preview("node-0")
+
+
+def test_the_answers_of_the_api_server_are_shown(preview: Command, pods: Pods) -> None:
+    pods.refusal = "a webhook refuses"
+    assert "2 pods would stay: pod team-a/train-0: a webhook refuses" in preview("node-0")
+    pods.error = "pods is forbidden"
+    assert preview("node-0").endswith("gpu-lost: pods is forbidden")
+
+
+def test_a_hold_keeps_the_pods_and_they_are_shown(preview: Command, fleet: Fleet) -> None:
+    fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, HOLD_ANNOTATION: "alice debugs"})
+    assert "2 pods would stay: hold on the node: alice debugs team-a/train-0 team-a/train-1" in preview(
+        "node-0"
+    )
+
+
+def test_a_running_drain_is_shown_as_it_is(preview: Command, fleet: Fleet, actions: RecordingActions) -> None:
+    keys = (PodKey("team-a", "train-0", "uid-0"),)
+    running = DrainReport(
+        "node-0", "uid-0", "gpu/0000:3b:00", ("gpu-lost",), fleet.wall, DrainState.RUNNING, "it ends", keys
+    )
+    actions.drains = (running,)
+    assert "gpu-lost: 1 pod is being evicted: it ends team-a/train-0" in preview("node-0")
+
+
+def test_a_node_without_pods_on_the_gpu_has_nothing_to_evict(preview: Command, pods: Pods) -> None:
+    pods.pods = pods.pods[2:]
+    assert preview("node-0").endswith("gpu-lost: no pod to evict")
+
+
+def test_a_node_without_a_quarantine_is_for_kubectl(preview: Command) -> None:
+    text = "node-1 no quarantine of a fatal fault is observed on it: kubectl drain node-1 empties any node"
+    assert text in preview("node-1")
+
+
+def test_what_cannot_be_shown_is_refused(preview: Command, actions: RecordingActions) -> None:
+    assert "node 'node-9' not found: " in preview("node-9", ask=refused)
+    actions.drain_cluster = None
+    assert "only the aggregator that leads reads pods: replica-0" in preview("node-0", ask=refused)
+
+
+def test_without_dry_run_the_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="3"):
+        main(["drain", "node", "gpu-7"])
+    assert "--dry-run" in capsys.readouterr().err
