@@ -18,7 +18,7 @@ from nodeguard.aggregator.api.requests import SOCKET_PATH, ActionResult, ErrorRe
 from nodeguard.cli.streams import as_document, is_document, print_message, print_output, require_fit
 from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
-from nodeguard.fleet_api.schema.status import IncidentSummary
+from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
 from nodeguard.model.json_decoder import JsonDecoder
 
 ENVIRONMENT = "NODEGUARD_AGGREGATOR_SOCKET"

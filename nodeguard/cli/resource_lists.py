@@ -30,8 +30,9 @@ from nodeguard.fleet_api.schema.capacity import WorkState
 from nodeguard.fleet_api.schema.component import ComponentList, ComponentView
 from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary
 from nodeguard.fleet_api.schema.incident import IncidentList
+from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
 from nodeguard.fleet_api.schema.node import NodeList, NodeSummary
-from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
+from nodeguard.fleet_api.schema.status import BudgetView
 from nodeguard.fleet_api.text.domain import domain_list_view
 from nodeguard.fleet_api.text.drain import drain_text
 from nodeguard.fleet_api.text.phrases import count_noun, first_names

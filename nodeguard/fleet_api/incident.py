@@ -15,7 +15,8 @@ from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.reasons import short_reason
 from nodeguard.fleet_api.recovery import incident_commands
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView, SymptomView
-from nodeguard.fleet_api.schema.status import VERSION, EndedFaultView, IncidentSummary, StateGroup
+from nodeguard.fleet_api.schema.incident_summary import EndedFaultView, IncidentSummary, StateGroup
+from nodeguard.fleet_api.schema.status import VERSION
 from nodeguard.fleet_api.service_state import ServiceState, age
 from nodeguard.model.check import Check
 from nodeguard.model.diagnosis import Guidance

@@ -26,13 +26,8 @@ from nodeguard.fleet_api.schema.node import (
     NodeView,
     UnreadableView,
 )
-from nodeguard.fleet_api.schema.status import (
-    VERSION,
-    BudgetView,
-    InjectedFaultView,
-    RefusedMessages,
-    RepeatOffenderView,
-)
+from nodeguard.fleet_api.schema.replica import RefusedMessages
+from nodeguard.fleet_api.schema.status import VERSION, BudgetView, InjectedFaultView, RepeatOffenderView
 from nodeguard.fleet_api.service_state import ServiceState, age
 from nodeguard.model.check import Check
 from nodeguard.model.finding import DataStatus, Health

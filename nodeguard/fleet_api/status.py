@@ -22,20 +22,22 @@ from nodeguard.fleet_api.node import injected_faults, known_health, refused_mess
 from nodeguard.fleet_api.reasons import count_reasons, exhausted_budget, reason_kind
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.capacity import MarkedCounts
+from nodeguard.fleet_api.schema.incident_summary import OmittedIncidents
+from nodeguard.fleet_api.schema.replica import (
+    AgentCounts,
+    ObstacleView,
+    PolicyView,
+    RefusedRequestView,
+    ReplicaView,
+)
 from nodeguard.fleet_api.schema.status import (
     VERSION,
-    AgentCounts,
     BudgetView,
     DryRunView,
     FleetStatus,
     InjectedFaultView,
     MarkCount,
     NodeCounts,
-    ObstacleView,
-    OmittedIncidents,
-    PolicyView,
-    RefusedRequestView,
-    ReplicaView,
 )
 from nodeguard.fleet_api.service_state import PARTIAL_OBSTACLES, ServiceState
 from nodeguard.model.device import Device

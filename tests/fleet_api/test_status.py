@@ -6,7 +6,9 @@ from msgspec.structs import replace
 from nodeguard.fleet.state.rejected_reports import RejectedReports
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.schema.capacity import MarkedCounts, ReasonCount
-from nodeguard.fleet_api.schema.status import BudgetView, ObstacleView, StateGroup
+from nodeguard.fleet_api.schema.incident_summary import StateGroup
+from nodeguard.fleet_api.schema.replica import ObstacleView
+from nodeguard.fleet_api.schema.status import BudgetView
 from nodeguard.fleet_api.service_state import PARTIAL_OBSTACLES, Obstacle, ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.phrases import number_text

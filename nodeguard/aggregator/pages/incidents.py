@@ -17,7 +17,7 @@ from nodeguard.aggregator.pages.html import (
     node_path,
 )
 from nodeguard.aggregator.pages.sections import badge, table
-from nodeguard.fleet_api.schema.status import IncidentSummary, StateGroup
+from nodeguard.fleet_api.schema.incident_summary import IncidentSummary, StateGroup
 from nodeguard.fleet_api.text.incident import effect_text
 from nodeguard.fleet_api.text.phrases import (
     STYLES,

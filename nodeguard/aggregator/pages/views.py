@@ -35,7 +35,8 @@ from nodeguard.fleet_api.incident import (
 )
 from nodeguard.fleet_api.node import describe_node, known_health, list_nodes
 from nodeguard.fleet_api.schema.domain import DomainSummary
-from nodeguard.fleet_api.schema.status import FleetStatus, IncidentSummary
+from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
+from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.check import explanation, explanation_view

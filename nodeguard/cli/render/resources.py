@@ -11,7 +11,8 @@ from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.fleet.diagnosis.results import CHECK
 from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.component import ComponentView
-from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
+from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
+from nodeguard.fleet_api.schema.status import BudgetView
 from nodeguard.fleet_api.text.check import clearing_text
 from nodeguard.fleet_api.text.domain import domain_state
 from nodeguard.fleet_api.text.phrases import (

@@ -6,8 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
 from nodeguard.fleet_api.schema.node import MarkView
-from nodeguard.fleet_api.schema.status import IncidentSummary
 from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware

@@ -10,13 +10,9 @@ from nodeguard.fleet.decide.release import WaitKind
 from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.capacity import WorkState
 from nodeguard.fleet_api.schema.drain import DrainView
-from nodeguard.fleet_api.schema.status import (
-    BudgetView,
-    IncidentSummary,
-    InjectedFaultView,
-    RefusedMessages,
-    RepeatOffenderView,
-)
+from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
+from nodeguard.fleet_api.schema.replica import RefusedMessages
+from nodeguard.fleet_api.schema.status import BudgetView, InjectedFaultView, RepeatOffenderView
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState

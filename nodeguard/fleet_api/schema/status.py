@@ -14,81 +14,19 @@ from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.capacity import CapacityView, MarkedCounts, ReasonCount
 from nodeguard.fleet_api.schema.domain import DomainSummary, SuppressedCheckView, TopologyView
 from nodeguard.fleet_api.schema.drain import DrainView
-from nodeguard.model.diagnosis import Guidance
-from nodeguard.model.finding import Action, Health
-from nodeguard.model.hardware import Hardware
-from nodeguard.model.incident import IncidentState, WriteState
+from nodeguard.fleet_api.schema.incident_summary import EndedFaultView, IncidentSummary, OmittedIncidents
+from nodeguard.fleet_api.schema.replica import (
+    AgentCounts,
+    ObstacleView,
+    PolicyView,
+    RefusedMessages,
+    RefusedRequestView,
+    ReplicaView,
+)
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import IncidentState
 
 VERSION: Literal[1] = 1
-
-
-class ReplicaView(Struct, frozen=True):
-    """The aggregator replica that answers."""
-
-    leader: str
-    """Holder of the lease, `standalone` without a lease, empty if no replica holds it."""
-    is_leader: bool
-    """Whether this replica holds the lease."""
-    is_active: bool
-    """Whether this replica may write marks."""
-    inactive_reason: str
-    """Why it may not; empty if it may."""
-    since: str
-    """When this replica started."""
-    age: float
-    """Seconds since then."""
-    plan_age: float | None
-    """Seconds since its plan was made or found unchanged; null before the first plan."""
-    nodeguard_version: str
-    """Version of nodeguard."""
-
-
-class ObstacleView(Struct, frozen=True):
-    """What keeps the replica that answers from writing marks."""
-
-    kind: str
-    """`not-read`, `api-unreachable`, `api-refuses`, `writes-refused`, `standby`, `no-leader` or
-    `few-reports`, which keep the replica from writing anything; `few-agents`, which keeps it from marking
-    most nodes; or `webhook-down`: a webhook does not accept the marks of the nodes that it owns."""
-    effect: str
-    """What is not written."""
-    reason: str
-    since: str
-    """When it began."""
-    age: float
-    """Seconds since then."""
-
-
-class PolicyView(Struct, frozen=True):
-    """The active policy."""
-
-    file: str
-    """Path of the file; empty for the built-in policy."""
-    error: str
-    """Why a newer file is rejected; empty if none is."""
-    mode: str
-    """Mode of checks that no rule matches."""
-    rules: int
-    """Number of rules that set a mode."""
-    enforced: tuple[str, ...] = ()
-    """Patterns of the checks that rules enforce, in order."""
-    observed: tuple[str, ...] = ()
-    """Patterns of the checks that rules only observe, in order."""
-    observe_only: bool = False
-    """Whether nothing is enforced, neither for nodes nor for domains."""
-
-
-class AgentCounts(Struct, frozen=True):
-    """Numbers of agents by the reports that this replica has received."""
-
-    expected: int
-    """Number of agents that should report: one for each node."""
-    reported: int
-    """Number of agents that have reported to this replica."""
-    not_reporting: int
-    """Number of agents without a current report."""
-    stale: int
-    """Number of those agents that reported before."""
 
 
 class NodeCounts(Struct, frozen=True):
@@ -163,93 +101,6 @@ class BudgetView(Struct, frozen=True):
     """Number of suspect nodes that are counted separately, as where the limit is one node."""
 
 
-class StateGroup(Struct, frozen=True):
-    """Incidents of one check and health in the same state."""
-
-    state: IncidentState
-    reason: str
-    """Why they are in this state, without the details of a node; empty where the state explains it."""
-    mark: str | None
-    """The mark; null for none."""
-    nodes: int
-    """Number of nodes."""
-    names: tuple[str, ...]
-    """Names of the first few nodes."""
-
-
-class IncidentSummary(Struct, frozen=True):
-    """An incident in a list."""
-
-    name: str
-    """Name of the incident."""
-    node: str
-    """Name of the node; empty for the incident of a domain, a check or a job."""
-    resource: str
-    """The failed target; `check/NAME` for a suppressed check, `job/NAME` for the start of a job."""
-    hardware: Hardware | None
-    """Names of the GPU, as last known; null for another target."""
-    cause: str
-    """The check that explains most symptoms."""
-    health: Health
-    state: IncidentState
-    since: str
-    age: float
-    scope: str
-    """What is, or would be, kept from work."""
-    summary: str
-    """The problem, or why the mark is withheld."""
-    acknowledged: str
-    """The operator who acknowledged it; empty for none."""
-    similar: int = 0
-    """Number of incidents of the same check and health in this row; injected faults have their own row."""
-    domain: str = ""
-    """Path of the domain; empty for an incident that is not that of a domain."""
-    until: str = ""
-    """End of the grace period of a pending incident; empty for others."""
-    seconds_left: float = 0.0
-    """Seconds until then."""
-    action: Action = Action.NONE
-    """The action that the finding recommends."""
-    message: str = ""
-    """The problem."""
-    injected: bool = False
-    """Whether an operator injected the fault."""
-    write: WriteState | None = None
-    """Why a requested mark, or its removal, is not on its object; null if it is."""
-    mark: str | None = None
-    """The most severe mark that is in effect for it; null for none."""
-    guidance: Guidance | None = None
-    """What people do about a degraded domain; null for other incidents."""
-    groups: tuple[StateGroup, ...] = ()
-    """Nodes of all incidents in this row by state, those that still take work first; empty in a list of
-    single incidents."""
-    earlier: tuple[Health, ...] = ()
-    """Of a row of one node: the healths of earlier rows of several nodes that have an incident of this node,
-    too."""
-    jobs: tuple[str, ...] = ()
-    """The jobs on its nodes, as far as they were read."""
-    jobs_omitted: int = 0
-    """Number of further jobs."""
-
-
-class EndedFaultView(Struct, frozen=True):
-    """The fault that ended last."""
-
-    incident: str
-    """Name of its incident."""
-    cause: str
-    node: str
-    """Name of the node; empty for a domain."""
-    domain: str
-    """Path of the domain; empty for none."""
-    resource: str
-    """The failed target."""
-    resolved_at: str
-    """When it ended."""
-    age: float
-    """Seconds since then."""
-
-
 class InjectedFaultView(Struct, frozen=True):
     """A fault that an operator injected on a node."""
 
@@ -286,52 +137,6 @@ class RepeatOffenderView(Struct, frozen=True):
     since: str
     """Begin of the time of `faults`."""
     age: float
-
-
-class OmittedIncidents(Struct, frozen=True):
-    """Incidents that are not recorded because of the limits of a node and of the fleet."""
-
-    incidents: int = 0
-    """Number of incidents."""
-    nodes: int = 0
-    """Number of their nodes."""
-    worst_nodes: tuple[str, ...] = ()
-    """Nodes with most of these incidents."""
-
-
-class RefusedMessages(Struct, frozen=True):
-    """Agent messages of a node that the aggregator refuses, the latest one in the past ten minutes."""
-
-    node: str
-    reason: str
-    """Value of the label `reason` in the metrics."""
-    message: str
-    """The latest answer to the agent, with the remedy."""
-    count: int
-    """Number of refused messages since `since`."""
-    latest: str
-    """Time of the latest refusal."""
-    age: float
-    """Seconds since the latest refusal."""
-    since: str
-    """Time of the first refusal."""
-    since_age: float
-    """Seconds since the first refusal."""
-
-
-class RefusedRequestView(Struct, frozen=True):
-    """Requests of one kind that the Kubernetes API refuses for lack of a right or of the resource."""
-
-    verb: str
-    """Verb of the requests, such as `patch`."""
-    resource: str
-    """Resource of the requests, such as `nodes/status`."""
-    reason: str
-    """Error of the latest request, with the remedy."""
-    since: str
-    """Time of the first refusal."""
-    age: float
-    """Seconds since the first refusal."""
 
 
 class FleetStatus(Struct, frozen=True):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nodeguard.fleet.decide.mark_requests import resource_of
+from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
 from nodeguard.fleet_api.schema.node import FindingView, MarkView, NodeView
-from nodeguard.fleet_api.schema.status import IncidentSummary
 from nodeguard.fleet_api.text.finding import FindingTexts, finding_fields, finding_heading
 from nodeguard.fleet_api.text.phrases import (
     check_name,

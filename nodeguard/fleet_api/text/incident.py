@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet_api.schema.incident import IncidentView, SymptomView
-from nodeguard.fleet_api.schema.status import IncidentSummary
+from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
 from nodeguard.fleet_api.text.phrases import (
     check_name,
     guidance_section,

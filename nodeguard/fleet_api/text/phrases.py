@@ -9,15 +9,15 @@ from nodeguard.fleet.state.node_placement import POOL
 from nodeguard.fleet.state.topology.topologies import PLACES
 from nodeguard.fleet_api.schema.capacity import CapacityView, ReasonCount, WorkState
 from nodeguard.fleet_api.schema.domain import MissingLabelView, SuppressedCheckView, TopologyView
+from nodeguard.fleet_api.schema.incident_summary import StateGroup
 from nodeguard.fleet_api.schema.node import MarkView, NodeSummary
+from nodeguard.fleet_api.schema.replica import RefusedMessages
 from nodeguard.fleet_api.schema.status import (
     BudgetView,
     DryRunView,
     FleetStatus,
     InjectedFaultView,
-    RefusedMessages,
     RepeatOffenderView,
-    StateGroup,
 )
 from nodeguard.fleet_api.view import Field, Section, badge_heading
 from nodeguard.judge.formatting import format_duration

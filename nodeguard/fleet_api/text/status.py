@@ -8,13 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet_api.schema.capacity import MarkedCounts, WorkState
-from nodeguard.fleet_api.schema.status import (
-    AgentCounts,
-    FleetStatus,
-    NodeCounts,
-    OmittedIncidents,
-    PolicyView,
-)
+from nodeguard.fleet_api.schema.incident_summary import OmittedIncidents
+from nodeguard.fleet_api.schema.replica import AgentCounts, PolicyView
+from nodeguard.fleet_api.schema.status import FleetStatus, NodeCounts
 from nodeguard.fleet_api.service_state import STANDALONE
 from nodeguard.fleet_api.text.drain import drains_field
 from nodeguard.fleet_api.text.phrases import (

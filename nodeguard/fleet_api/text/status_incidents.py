@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from nodeguard.fleet.diagnosis.results import JOB
-from nodeguard.fleet_api.schema.status import IncidentSummary
+from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
 from nodeguard.fleet_api.text.phrases import (
     check_name,
     group_counts,

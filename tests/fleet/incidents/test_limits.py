@@ -15,7 +15,7 @@ from nodeguard.fleet.incidents.limits import (
     surplus,
 )
 from nodeguard.fleet_api.node import describe_node
-from nodeguard.fleet_api.schema.status import OmittedIncidents
+from nodeguard.fleet_api.schema.incident_summary import OmittedIncidents
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.model.finding import Health
