@@ -26,6 +26,7 @@ PARTS = (
     ("/logging/", "log"),
     ("/prometheus_client/", "metrics"),
     ("aggregator/metrics.py", "metrics"),
+    ("aggregator/service_collector.py", "metrics"),
     ("aggregator/mark_counter.py", "metrics"),
     ("nodeguard/kube/lease.py", "lease"),
     ("nodeguard/kube/", "watches, writes"),

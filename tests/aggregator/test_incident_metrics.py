@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator import incident_metrics
 from nodeguard.aggregator.incident_metrics import incident_families
-from nodeguard.aggregator.metrics import count_out_of_service
+from nodeguard.aggregator.service_collector import count_out_of_service
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import Mode, ModeRule
