@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.liveness import StaleAgents
-from nodeguard.kube.lease import LEASE_SECONDS
+from nodeguard.kube.lease_record import LEASE_SECONDS
 
 # Seconds without enough reports after which a leader releases the lease: as long as an aggregator waits for
 # reports at its start.

@@ -11,22 +11,23 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from nodeguard.kube.client import MERGE_PATCH, version_number
-from nodeguard.kube.errors import ApiError, decoded, single_line
-from nodeguard.kube.objects import TypedObject
+from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.lease_record import (
+    LEASE_SECONDS,
+    MAX_EPOCH,
+    LeaseRecord,
+    decode_lease,
+    leader_term,
+    written_spec,
+)
 from nodeguard.model.failure import UserError
-from nodeguard.model.instant import parse_or_zero
-from nodeguard.model.json_decoder import JsonDecoder
 
 logger = logging.getLogger(__name__)
-
-# Seconds without a renewal after which another aggregator may take the lease.
-LEASE_SECONDS = 15
 
 # Seconds from the start of a renewal for which the lease is held. Writes of that time end, or are abandoned,
 # within the rest of LEASE_SECONDS.
@@ -58,26 +59,6 @@ _RESTORED = (
     "the cluster was restored to an earlier state, as from a backup of etcd: start the aggregator again, as "
     "Kubernetes does, to read it"
 )
-
-# The API stores the number of transitions in 32 bits; this leaves some for the future.
-_MAX_EPOCH = 2**30
-
-
-class _Spec(Struct):
-    holder: str = field(name="holderIdentity", default="")
-    duration: int = field(name="leaseDurationSeconds", default=LEASE_SECONDS)
-    transitions: int = field(name="leaseTransitions", default=0)
-    acquired: str | None = field(name="acquireTime", default=None)
-    renewed: str | None = field(name="renewTime", default=None)
-
-
-class LeaseRecord(TypedObject):
-    """A Lease object; only the fields that nodeguard reads."""
-
-    spec: _Spec = field(default_factory=_Spec)
-
-
-_DECODER = JsonDecoder(LeaseRecord)
 
 
 class RestoredError(UserError):
@@ -177,7 +158,7 @@ class Lease:
 
         An epoch that no lease can have is ignored.
         """
-        if self._min_epoch < epoch < _MAX_EPOCH:
+        if self._min_epoch < epoch < MAX_EPOCH:
             self._min_epoch = epoch
             if epoch > self.epoch:
                 self._due = _NEVER
@@ -336,7 +317,7 @@ class Lease:
         # A read returns the latest version, at least that of a response before the request.
         earlier_version = self._latest_version
         try:
-            record = _decode(await self._api.request("GET", self._path, timeout=timeout))
+            record = decode_lease(await self._api.request("GET", self._path, timeout=timeout))
         except ApiError as error:
             if error.status == 404:
                 self._holder = ""
@@ -349,7 +330,7 @@ class Lease:
         self._holder = record.spec.holder
         if not self._was_read:
             self._was_read = True
-            self.earlier_term = _term(record.spec)
+            self.earlier_term = leader_term(record.spec)
         # So that the epoch continues if the lease is deleted.
         self._min_epoch = max(self._min_epoch, record.spec.transitions)
         return record
@@ -359,7 +340,7 @@ class Lease:
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self._lease},
-            "spec": _spec(self.identity, self._min_epoch + 1, self._duration, is_new=True),
+            "spec": written_spec(self.identity, self._min_epoch + 1, self._duration, is_new=True),
         }
         self._holder = self.identity  # also if no response comes: `release` reads it
         response = await self._api.request("POST", self._collection, body=body, timeout=_TIMEOUT)
@@ -376,7 +357,7 @@ class Lease:
     ) -> LeaseRecord:
         body = {
             "metadata": {"resourceVersion": record.version},
-            "spec": _spec(holder, epoch, self._duration, is_new=is_new),
+            "spec": written_spec(holder, epoch, self._duration, is_new=is_new),
         }
         self._holder = self.identity  # also if no response comes: `release` reads it
         response = await self._api.request(
@@ -385,7 +366,7 @@ class Lease:
         return self._decode_written(response)
 
     def _decode_written(self, response: bytes) -> LeaseRecord:
-        record = _decode(response)
+        record = decode_lease(response)
         self._note_version(record)
         self._holder = record.spec.holder
         return record
@@ -407,28 +388,3 @@ class _Request:
     @property
     def now(self) -> float:
         return self._began + self._clock() - self._read_at
-
-
-def _spec(holder: str, epoch: int, duration: int, *, is_new: bool) -> dict[str, str | int]:
-    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
-    spec: dict[str, str | int] = {
-        "holderIdentity": holder,
-        "leaseDurationSeconds": duration,
-        "renewTime": now,
-        "leaseTransitions": epoch,
-    }
-    return {**spec, "acquireTime": now} if is_new else spec
-
-
-def _term(spec: _Spec) -> tuple[float, float] | None:
-    """Return from when until when the holder of a lease led; None if the lease does not have that."""
-    acquired, renewed = parse_or_zero(spec.acquired or ""), parse_or_zero(spec.renewed or "")
-    return (acquired, renewed) if 0.0 < acquired <= renewed else None
-
-
-def _decode(body: bytes) -> LeaseRecord:
-    """Return a Lease, without an epoch that no aggregator has written: the next one might not fit into it."""
-    record = decoded(_DECODER.decode, body, "the Lease")
-    if not 0 <= record.spec.transitions < _MAX_EPOCH:
-        record.spec.transitions = 0
-    return record

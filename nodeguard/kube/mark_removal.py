@@ -16,7 +16,8 @@ from nodeguard.kube.client import MERGE_PATCH, ApiClient, Query
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.incident_object import ObservedIncident, decode_incident, observed_status, status_patch
 from nodeguard.kube.incident_projection import incident_status, to_incident
-from nodeguard.kube.lease import LEASE_SECONDS, Lease
+from nodeguard.kube.lease import Lease
+from nodeguard.kube.lease_record import LEASE_SECONDS
 from nodeguard.kube.node_patch import mark_patch
 from nodeguard.kube.unmark import remove_condition
 from nodeguard.kube.watch import PagedList

@@ -21,7 +21,8 @@ from nodeguard.aggregator.leadership import (
     next_candidacy,
 )
 from nodeguard.fleet.state.liveness import StaleAgents
-from nodeguard.kube.lease import LEASE_SECONDS, Lease
+from nodeguard.kube.lease import Lease
+from nodeguard.kube.lease_record import LEASE_SECONDS
 from tests.aggregator.lease_server import LeaseServer, ReplicaApi
 from tests.aggregator.virtual_time import run_virtually
 

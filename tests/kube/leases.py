@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.lease import LEASE_SECONDS, Lease
+from nodeguard.kube.lease import Lease
+from nodeguard.kube.lease_record import LEASE_SECONDS
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster
 

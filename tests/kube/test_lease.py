@@ -6,7 +6,8 @@ import pytest
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError
-from nodeguard.kube.lease import HOLD_SECONDS, MAX_DURATION, Lease, LeaseRecord
+from nodeguard.kube.lease import HOLD_SECONDS, MAX_DURATION, Lease
+from nodeguard.kube.lease_record import LeaseRecord
 from nodeguard.model.instant import parse_rfc3339
 from tests.controlplane.cluster import Cluster
 from tests.kube.detour import Detour

@@ -22,7 +22,8 @@ from nodeguard.kube.client import MERGE_PATCH, ApiClient, ApiError
 from nodeguard.kube.incident_object import decode_incident, new_object, status_patch
 from nodeguard.kube.incident_projection import incident_status, to_incident
 from nodeguard.kube.incident_writer import PATH
-from nodeguard.kube.lease import LEASE_SECONDS, MAX_DURATION, Lease
+from nodeguard.kube.lease import MAX_DURATION, Lease
+from nodeguard.kube.lease_record import LEASE_SECONDS
 from nodeguard.kube.mark_removal import MarkRemovalError, RemovedMarks, remove_all_marks
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark

@@ -17,7 +17,7 @@ from nodeguard.cli.program import PROGRAM
 from nodeguard.cli.streams import in_color
 from nodeguard.cli.usage import UsageError
 from nodeguard.kube.client import ApiClient, ApiError
-from nodeguard.kube.lease import LeaseRecord
+from nodeguard.kube.lease_record import LeaseRecord
 from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.reading import Right, get_object, has_right, list_objects
 
