@@ -18,46 +18,14 @@ from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.fleet_api.text.status import status_view
-from nodeguard.model.diagnosis import SuppressionPolicy
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import OperatorDecision
-from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
-from nodeguard.model.policy import Mode, Policy, Pool, TopologyLabels
+from nodeguard.model.policy import Mode
 from nodeguard.wire.report import Inventory
 from tests.aggregator.pages.scenes import faulty_fleet, large_fleet
 from tests.cli.fleet_output import LEADER, explained, look, page
 from tests.fleet.scene import AT_ONCE, Fleet, finding
-from tests.policies import diagnosis_policy
 
 PORT = "port/mlx5_0/1"
-
-
-@pytest.fixture(scope="module")
-def storm() -> Fleet:
-    """A fleet of 7,500 nodes: a switch takes the ports of 412 down, some GPUs are lost."""
-    policy = Policy(
-        mode=Mode.ENFORCE,
-        pools=(Pool("training", {"pool": "a"}),),
-        topologies=(TopologyLabels("rack", ("rack",)),),
-        diagnosis=diagnosis_policy(suppression=SuppressionPolicy(min_nodes=10_000)),
-    )
-    fleet = Fleet(7500, policy)
-    fleet.report(2, finding("gpu-ecc", "gpu/0000:3c:00", message="12 uncorrectable errors in SRAM"))
-    fleet.after(10.0)
-    fleet.carry_out()
-    fleet.after(700.0)
-    for number in range(100, 512):
-        fleet.report(
-            number, finding("port-down", PORT, family="port", message="port mlx5_0/1 is down: polling")
-        )
-    for number in (0, 1, 2, 3, 7):
-        fleet.report(number, finding(message="GPU 0000:3b:00 has fallen off the bus: Xid 79"))
-    fleet.report(11, finding("gpu-hot", health=Health.SUSPECT, message="91 °C, slowed by hardware"))
-    fleet.change(7, annotations={HOLD_ANNOTATION: "alice debugs it"})
-    fleet.change(8, annotations={MAINTENANCE_ANNOTATION: "rack move"})
-    fleet.after(70.0)
-    fleet.carry_out()
-    return fleet
 
 
 def test_a_storm_in_short(storm: Fleet) -> None:
@@ -292,86 +260,6 @@ def test_a_standby_names_the_leader() -> None:
     assert "  leader      standalone, up 1 d 3 h" in look(status_view(view))
 
 
-def test_a_marked_node(storm: Fleet) -> None:
-    assert explained(storm, 2) == page("""
-    FATAL  node-2: quarantined: gpu-ecc, gpu-lost.
-      last report just now
-      hardware    8 GPUs; no pool, rack/r0
-
-    FATAL  gpu-lost - GPU 0000:3b:00
-      message     GPU 0000:3b:00 has fallen off the bus: Xid 79
-      component   GPU-1
-      since       2023-11-14 22:24:10 UTC, 2 min 10 s ago
-      evidence    nvml: gone
-      mark        quarantine, set 2023-11-14 22:26:20 UTC, just now
-      waiting for gpu-lost to pass (still failing)
-      action      reset the GPU
-      how         kubectl drain node-2 --ignore-daemonsets --delete-emptydir-data
-                  POD=$(kubectl get pods -n nodeguard -l \\
-                  app.kubernetes.io/name=nodeguard-agent --field-selector \\
-                  spec.nodeName=node-2 -o name)
-                  kubectl exec -n nodeguard "$POD" -- nodeguard gpus detach \\
-                  --duration 30m --gpu 0000:3b:00.0
-                  kubectl exec -n nodeguard "$POD" -- chroot /host nvidia-smi \\
-                  --gpu-reset -i 0000:3b:00.0
-                  kubectl exec -n nodeguard "$POD" -- nodeguard gpus attach
-                  kubectl uncordon node-2
-      see         nodeguard explain gpu-lost
-      incident    node-2-gpu-0000-3b-00-eafa7dfb
-
-    QUARANTINE  gpu-ecc - GPU 0000:3c:00
-      component   GPU-1
-      since       2023-11-14 22:13:30 UTC, 12 min 50 s ago
-      waiting for gpu-ecc to pass on GPU 0000:3c:00 with fresh data
-      incident    node-2-gpu-0000-3c-00-356027bb
-
-      counts      against the limit of check gpu-ecc; set 12 min 50 s ago
-      budgets     fleet 8 of 375, default pool 5 of 375, rack/r0 2 of 2, check
-                  gpu-ecc 1 of 15
-    """)
-
-
-def test_a_node_with_a_withheld_mark(storm: Fleet) -> None:
-    assert explained(storm, 7) == page("""
-    FATAL  node-7: not marked (gpu-lost): hold on the node: alice debugs it.
-      last report just now
-      hardware    8 GPUs; pool training, rack/r0
-      hold        alice debugs it; nodeguard changes nothing here
-
-    FATAL  gpu-lost - GPU 0000:3b:00
-      message     GPU 0000:3b:00 has fallen off the bus: Xid 79
-      component   GPU-1
-      since       2023-11-14 22:24:10 UTC, 2 min 10 s ago
-      evidence    nvml: gone
-      mark        withheld: hold on the node: alice debugs it
-      action      reset the GPU
-      how         kubectl drain node-7 --ignore-daemonsets --delete-emptydir-data
-                  POD=$(kubectl get pods -n nodeguard -l \\
-                  app.kubernetes.io/name=nodeguard-agent --field-selector \\
-                  spec.nodeName=node-7 -o name)
-                  kubectl exec -n nodeguard "$POD" -- nodeguard gpus detach \\
-                  --duration 30m --gpu 0000:3b:00.0
-                  kubectl exec -n nodeguard "$POD" -- chroot /host nvidia-smi \\
-                  --gpu-reset -i 0000:3b:00.0
-                  kubectl exec -n nodeguard "$POD" -- nodeguard gpus attach
-                  kubectl uncordon node-7
-      see         nodeguard explain gpu-lost
-      incident    node-7-gpu-0000-3b-00-12be22f3
-
-      budgets     fleet 8 of 375, pool training 3 of 375, rack/r0 2 of 2
-    """)
-
-
-def test_a_healthy_node(storm: Fleet) -> None:
-    assert explained(storm, 5000) == page("""
-    OK  node-5000: all checks passed.
-      last report just now
-      hardware    8 GPUs; no pool, rack/r625
-
-      budgets     fleet 8 of 375, default pool 5 of 375, rack/r625 0 of 2
-    """)
-
-
 def test_names_of_agents_cannot_control_the_terminal() -> None:
     fleet = Fleet(2)
     fleet.report(0, finding("\x1b[2J\x9b1m", message="\x1b]0;owned\x07", health=Health.WARNING))
@@ -390,74 +278,6 @@ def test_names_of_agents_cannot_control_the_terminal() -> None:
         assert "?[2J?1m" in text
 
 
-def test_incidents_in_a_list(storm: Fleet) -> None:
-    view = list_incidents(storm.planner, LEADER, storm.now)
-    of_port = next(incident for incident in view.incidents if incident.cause == "port-down")
-    few = replace(view, incidents=(view.incidents[0], of_port, *view.incidents[-2:]), omitted=3)
-    few = replace(few, incidents=(replace(few.incidents[0], acknowledged="alice"), *few.incidents[1:]))
-    assert look(resource_lines(INCIDENT_TABLE, few.incidents, 120, wide=False, omitted=3), 120) == page("""
-    SEVERITY  NODE      DEVICE          CHECK      STATE     AGE         ACK    MESSAGE
-    fatal     node-1    GPU 0000:3b:00  gpu-lost   withheld  2 min 10 s  alice  has fallen off the bus: Xid 79
-    fatal     node-102  port mlx5_0/1   port-down  withheld  2 min 10 s  -      is down: polling
-    fatal     node-2    GPU 0000:3c:00  gpu-ecc    marked    14 min      -      12 uncorrectable errors in SRAM
-    suspect   node-11   GPU 0000:3b:00  gpu-hot    marked    2 min 10 s  -      91 °C, slowed by hardware
-    and 3 more: use filters
-    """)
-    assert look(resource_lines(INCIDENT_TABLE, few.incidents, 160, wide=True), 160) == page("""
-    SEVERITY  NODE      DEVICE          CHECK      STATE     AGE         ACK    ACTION     NAME                             MESSAGE
-    fatal     node-1    GPU 0000:3b:00  gpu-lost   withheld  2 min 10 s  alice  reset-gpu  node-1-gpu-0000-3b-00-f750a6f0   has fallen off the bus: Xid 79
-    fatal     node-102  port mlx5_0/1   port-down  withheld  2 min 10 s  -      reset-gpu  node-102-port-mlx5-0-1-690d486f  is down: polling
-    fatal     node-2    GPU 0000:3c:00  gpu-ecc    marked    14 min      -      none       node-2-gpu-0000-3c-00-356027bb   12 uncorrectable errors in SRAM
-    suspect   node-11   GPU 0000:3b:00  gpu-hot    marked    2 min 10 s  -      reset-gpu  node-11-gpu-0000-3b-00-6cfda3a9  91 °C, slowed by hardware
-    """)
-
-
-@pytest.mark.parametrize(
-    ("age", "text"),
-    [(0.2, "0 s"), (130.0, "2 min 10 s"), (1435.0, "23 min"), (4230.0, "1 h 10 min"), (90_000.0, "1 d 1 h")],
-)
-def test_a_long_age_in_a_table_has_no_small_units(storm: Fleet, age: float, text: str) -> None:
-    incident = replace(list_incidents(storm.planner, LEADER, storm.now).incidents[0], age=age)
-    row = look(resource_lines(INCIDENT_TABLE, [incident], 120, wide=False), 120).splitlines()[1]
-    assert f"withheld  {text}  " in row
-
-
-def test_an_incident_in_full(storm: Fleet) -> None:
-    name = next(
-        name for name, item in storm.planner.tracker.incidents["uid-2"].items() if item.cause == "gpu-ecc"
-    )
-    view = describe_incident(
-        storm.planner, replace(LEADER, decisions={name: OperatorDecision(name, "alice", "")}), name, storm.now
-    )
-    assert view is not None
-    assert look(incident_view(view)) == page("""
-    FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
-      state       marked, new work is kept away: waits for gpu-ecc to pass on GPU
-                  0000:3c:00 with fresh data
-      scope       node node-2
-      since       2023-11-14 22:12:20 UTC, 14 min ago
-      changed     2023-11-14 22:26:20 UTC, just now
-      message     12 uncorrectable errors in SRAM
-      component   GPU-1
-      ack         by alice
-      see         nodeguard describe node node-2, nodeguard explain gpu-ecc
-
-    QUARANTINE  gpu-ecc - GPU 0000:3c:00
-      component   GPU-1
-      since       2023-11-14 22:13:30 UTC, 12 min 50 s ago
-      waiting for gpu-ecc to pass on GPU 0000:3c:00 with fresh data
-    """)
-
-
-def test_a_suspect_mark_keeps_only_gangs_away(storm: Fleet) -> None:
-    [name] = storm.planner.tracker.incidents["uid-11"]
-    view = describe_incident(storm.planner, LEADER, name, storm.now)
-    assert view is not None
-    assert "  state       marked, new gang work is kept away\n  scope       node node-11\n" in look(
-        incident_view(view)
-    )
-
-
 def test_refused_messages_of_a_node_are_shown_first() -> None:
     fleet = Fleet(8)
     refusal = RejectedReport(
@@ -474,14 +294,3 @@ def test_refused_messages_of_a_node_are_shown_first() -> None:
     matches = describe_node(fleet.planner, service, "node-0", fleet.now)
     assert matches is not None
     assert line in look(node_view(matches), 200).splitlines()
-
-
-def test_a_list_that_filters_leave_empty_names_what_they_left_out() -> None:
-    lines = resource_lines(INCIDENT_TABLE, [], 80, wide=False, omitted=3, selected_from=5)
-    assert [(line.text, line.style) for line in lines] == [
-        ("no incidents: none of 5 matches", ""),
-        ("and 3 more: use filters", ""),
-    ]
-    assert [(line.text, line.style) for line in resource_lines(INCIDENT_TABLE, [], 80, wide=False)] == [
-        ("no incidents", "ok")
-    ]

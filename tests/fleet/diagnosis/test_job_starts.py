@@ -2,46 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
 from nodeguard.fleet.diagnosis.node_evidence import JobStart
-from tests.fleet.diagnosis.scene import LEAVES, VIEWS, Voters
-from tests.policies import diagnosis_policy
-
-FLAP, DOWN = "port-link-downed", "port-down"
-
-
-class Gangs(Voters):
-    """A fleet of nodes with jobs. starts: of jobs, by node."""
-
-    def __init__(self) -> None:
-        self.starts: dict[str, list[JobStart]] = {}
-        super().__init__()
-
-    def job_starts(self, uid: str) -> Iterable[JobStart]:
-        return self.starts.get(uid, ())
-
-    def start(self, nodes: Iterable[str], job: str = "a/gang") -> None:
-        """Start a job on nodes now."""
-        for uid in nodes:
-            self.starts[uid] = [JobStart(job, self.now)]
-            self.diagnosis.voting.touch(uid)
-
-    @property
-    def bad_starts(self) -> dict[str, int]:
-        return {job: len(start.voters) for job, start in self.diagnosis.bad_starts.items()}
-
-
-def half_a_pod(fleet: Voters) -> list[str]:
-    """Return every second node of a pod."""
-    return [uid for leaf in range(LEAVES) for uid in fleet.leaf(2, leaf)[::2]]
-
-
-def change_rule(fleet: Voters) -> None:
-    """Continue after a change of the policy."""
-    fleet.diagnosis.set_rule(diagnosis_policy())
+from tests.fleet.diagnosis.gangs import DOWN, FLAP, Gangs, half_a_pod
+from tests.fleet.diagnosis.scene import Voters
 
 
 def test_a_gang_that_starts_badly_votes_for_no_switch() -> None:
@@ -160,22 +125,6 @@ def test_a_gang_on_many_leaves_that_restarts_again_and_again_is_a_bad_start_each
         fleet.after(840.0)
 
 
-def test_jobs_that_are_read_late_end_the_diagnosis_of_a_switch() -> None:
-    fleet = Gangs()
-    nodes = half_a_pod(fleet)
-    at = fleet.now
-    fleet.show(nodes, FLAP)
-    fleet.after(20.0)
-    assert fleet.degraded == ["fabric/p2"]
-    for uid in nodes:
-        fleet.starts[uid] = [JobStart("a/gang", at)]
-        fleet.diagnosis.voting.touch(uid)
-    fleet.look()
-    assert fleet.degraded == []
-    fleet.after(15.0)
-    assert fleet.bad_starts == {"a/gang": len(nodes)}
-
-
 def test_jobs_that_end_leave_their_votes_explained() -> None:
     fleet = Gangs()
     nodes = half_a_pod(fleet)
@@ -185,29 +134,6 @@ def test_jobs_that_end_leave_their_votes_explained() -> None:
     fleet.starts.clear()
     fleet.after(3_000.0)
     assert fleet.degraded == []
-
-
-def test_an_operator_clears_a_bad_start() -> None:
-    fleet = Gangs()
-    nodes = half_a_pod(fleet)
-    fleet.start(nodes)
-    fleet.show(nodes, FLAP)
-    fleet.after(15.0)
-    fleet.diagnosis.clear("job/a/gang", fleet.now)
-    fleet.after(600.0)
-    assert (fleet.bad_starts, fleet.degraded) == ({}, [])
-
-
-def test_another_rule_continues_the_bad_starts() -> None:
-    fleet = Gangs()
-    nodes = half_a_pod(fleet)
-    fleet.start(nodes)
-    fleet.show(nodes, FLAP)
-    fleet.after(15.0)
-    fleet.diagnosis.set_rule(diagnosis_policy())
-    assert fleet.diagnosis.bad_starts.keys() == {"a/gang"}
-    fleet.after(1_900.0)
-    assert fleet.bad_starts == {}
 
 
 def test_a_vote_that_counted_for_a_leaf_does_not_become_the_jobs_later() -> None:
@@ -234,62 +160,6 @@ def test_a_job_that_starts_on_a_degraded_leaf_does_not_end_its_diagnosis() -> No
     assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
 
 
-def test_the_jobs_of_nodes_may_be_known_one_after_the_other() -> None:
-    fleet = Gangs()
-    gang = fleet.leaf(1, 3, 8)
-    fleet.show(gang, FLAP)
-    for number in range(0, 8, 2):
-        fleet.start(gang[number : number + 2])
-        fleet.look()
-        fleet.after(1.0)
-    fleet.after(60.0)
-    assert (fleet.degraded, fleet.bad_starts) == ([], {"a/gang": 8})
-
-
-def test_more_nodes_of_the_same_job_do_not_interrupt_its_incident_until_their_job_is_known() -> None:
-    fleet = Gangs()
-    gang = fleet.leaf(1, 3, 8)
-    fleet.start(gang[:5])
-    fleet.show(gang[:5], FLAP)
-    fleet.after(100.0)
-    assert fleet.bad_starts == {"a/gang": 5}
-    fleet.show(gang[5:], FLAP)
-    for _ in range(3):
-        fleet.after(1.0)
-        assert (fleet.degraded, fleet.bad_starts) == ([], {"a/gang": 5})
-    fleet.start(gang[5:])
-    fleet.after(60.0)
-    assert (fleet.degraded, fleet.bad_starts) == ([], {"a/gang": 8})
-
-
-def test_votes_of_other_nodes_are_evidence_against_the_leaf_once_their_jobs_had_time_to_be_known() -> None:
-    fleet = Gangs()
-    gang = fleet.leaf(1, 3, 8)
-    fleet.start(gang[:5])
-    fleet.show(gang[:5], FLAP)
-    fleet.after(100.0)
-    fleet.show(gang[5:], FLAP)
-    fleet.after(179.0)
-    assert fleet.bad_starts == {"a/gang": 5}
-    fleet.after(20.0)
-    assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
-
-
-def test_after_a_restart_the_jobs_of_old_votes_may_be_known_one_after_the_other() -> None:
-    fleet = Gangs()
-    gang, began = fleet.leaf(1, 3, 8), fleet.now - 600.0
-    for uid in gang:
-        fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], began, observed=False)
-    fleet.look()
-    for uid in gang:
-        fleet.starts[uid] = [JobStart("a/gang", began - 10.0)]
-        fleet.diagnosis.voting.touch(uid)
-        fleet.look()
-        fleet.after(1.0)
-    fleet.after(200.0)
-    assert (fleet.degraded, fleet.bad_starts) == ([], {"a/gang": 8})
-
-
 def test_other_nodes_that_vote_again_and_again_are_evidence_against_the_leaf() -> None:
     fleet = Gangs()
     leaf = fleet.leaf(1, 3)
@@ -301,57 +171,6 @@ def test_other_nodes_that_vote_again_and_again_are_evidence_against_the_leaf() -
         fleet.over(leaf[5:7], FLAP)
         fleet.after(5.0)
     assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
-
-
-@pytest.mark.parametrize("is_on_one_leaf", [True, False])
-def test_another_rule_does_not_count_a_bad_start_twice(is_on_one_leaf: bool) -> None:
-    fleet = Gangs()
-    nodes = fleet.leaf(1, 3) if is_on_one_leaf else half_a_pod(fleet)
-    fleet.start(nodes)
-    fleet.show(nodes, FLAP)
-    fleet.after(60.0)
-    assert (set(fleet.bad_starts), fleet.degraded) == ({"a/gang"}, [])
-    for _ in range(5):
-        change_rule(fleet)
-        for uid in nodes:
-            fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], fleet.now - 60.0)
-        fleet.after(60.0)
-        assert (set(fleet.bad_starts), fleet.degraded, fleet.suppressed) == ({"a/gang"}, [], {})
-
-
-def test_another_rule_explains_no_votes_of_nodes_without_the_job() -> None:
-    fleet = Gangs()
-    nodes, leaf = half_a_pod(fleet), fleet.leaf(0, 5)
-    fleet.start(nodes)
-    started = fleet.now
-    fleet.show(nodes, FLAP)
-    fleet.after(120.0)
-    failed = fleet.now
-    fleet.show(leaf, FLAP)
-    fleet.after(60.0)
-    assert fleet.degraded == ["fabric/p0/l5"]
-    change_rule(fleet)
-    for uids, at in ((nodes, started), (leaf, failed)):
-        for uid in uids:
-            fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], at)
-    fleet.after(60.0)
-    assert (fleet.degraded, fleet.bad_starts) == (["fabric/p0/l5"], {"a/gang": len(nodes)})
-
-
-def test_another_rule_explains_the_votes_of_a_job_that_ended() -> None:
-    fleet = Gangs()
-    nodes = half_a_pod(fleet)
-    fleet.start(nodes)
-    at = fleet.now
-    fleet.show(nodes, FLAP)
-    fleet.after(60.0)
-    fleet.starts.clear()
-    for _ in range(2):
-        change_rule(fleet)
-        for uid in nodes:
-            fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], at)
-        fleet.after(60.0)
-        assert (fleet.bad_starts, fleet.degraded) == ({"a/gang": len(nodes)}, [])
 
 
 def test_the_first_vote_of_a_bad_start_stays_when_it_is_over() -> None:
