@@ -45,7 +45,7 @@ def _not_found(table: ResourceTable, options: Namespace, listed: ResourceList) -
     A response that is cut or restricted by a filter of the aggregator does not show it.
     """
     names = exact_names(options)
-    if not names or listed.omitted or any(getattr(options, name, None) for name in ("selector", "state")):
+    if not names or listed.omitted or _has_filter(options, "selector", "state"):
         return
     existing = {
         name
@@ -58,6 +58,11 @@ def _not_found(table: ResourceTable, options: Namespace, listed: ResourceList) -
         if name not in existing:
             hint = did_you_mean(name, existing) if len(existing) <= _MAX_SIMILAR else ""
             yield f"{table.kind} '{name}' not found: {hint}see nodeguard get {kind}{every}"
+
+
+def _has_filter(options: Namespace, *names: str) -> bool:
+    """Return whether one of these options is set: the aggregator filters by it."""
+    return any(getattr(options, name, None) for name in names)
 
 
 def _before_filters(table: ResourceTable, listed: ResourceList) -> Sequence[Any]:
@@ -89,6 +94,7 @@ def _render(resource: Resource, options: Namespace, listed: ResourceList) -> str
         wide=options.output == "wide",
         omitted=listed.omitted,
         selected_from=len(_before_filters(table, listed)),
+        is_filtered=_has_filter(options, "selector", "state"),
     )
     if resource.heading is not None:
         lines = [*view_lines(resource.heading(listed.response)), StyledLine(), *lines]

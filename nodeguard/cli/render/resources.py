@@ -130,9 +130,11 @@ def resource_lines(
     wide: bool,
     omitted: int = 0,
     selected_from: int = 0,
+    is_filtered: bool = False,
 ) -> list[StyledLine]:
     """Return the lines of a table. width: of the terminal, None without one. omitted: items left out.
-    selected_from: the number of items before filters of the command, where it is known.
+    selected_from: the number of items before filters of the command, where it is known. is_filtered: whether
+    the aggregator has selected these by a filter.
     """
     if items:
         columns = [column for column in table.columns if wide or not column.wide]
@@ -142,8 +144,10 @@ def resource_lines(
         lines = table_lines([column.header for column in columns], rows, width)
     else:
         text = f"no {table.plural or table.field}"
-        is_calm = table.kind == "incident" and not selected_from
-        matches = f": none of {selected_from} matches" if selected_from else ""
+        is_calm = table.kind == "incident" and not selected_from and not is_filtered
+        matches = ": none matches" if is_filtered else ""
+        if selected_from:
+            matches = f": none of {selected_from} matches"
         lines = [StyledLine(text=f"{text}{matches}", style="ok" if is_calm else "")]
     if omitted:
         lines.append(StyledLine(text=f"and {omitted} more: use filters"))
@@ -329,7 +333,8 @@ DOMAIN_TABLE = ResourceTable(
     "domain",
     "domains",
     lambda domain: domain.domain,
-    (
+    plural="domains with faults",
+    columns=(
         Column("DOMAIN", lambda domain: domain.domain),
         Column("NODES", lambda domain: _number(domain.members)),
         Column("FAULTY", lambda domain: _number(domain.voters)),

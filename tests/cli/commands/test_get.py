@@ -35,9 +35,12 @@ def test_incidents_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -
     assert row[:6] == ["fatal", "node-1", "GPU", "0000:3b:00", "gpu-lost", "marked"]
     assert printed(capsys, "get", "incidents", "-n", "node-1", "--state", "Marked", "--all") == text
     assert printed(capsys, "get", "inc", "--health", "fatal", "--check", "gpu-*") == text
-    assert printed(capsys, "get", "incidents", "--state", "withheld", "--state", "open") == "no incidents\n"
+    none = "no incidents: none matches\n"
+    assert printed(capsys, "get", "incidents", "--state", "withheld", "--state", "open") == none
     assert printed(capsys, "get", "incidents", "--node", "node-2") == "no incidents\n"
     assert printed(capsys, "get", "incidents", "--health", "warning") == "no incidents: none of 1 matches\n"
+    # The topologies are above it.
+    assert printed(capsys, "get", "domains").endswith("\nno domains with faults\n")
     for selector in ([], ["--field-selector", "state=Marked,node=node-1,mark!=suspect"]):
         assert printed(capsys, "get", "incidents", *selector, "-o", "name") == f"incident/{name()}\n"
     assert name() in printed(capsys, "get", "incidents", "-o", "wide")
@@ -115,7 +118,7 @@ def test_nodes_and_gpus_are_selected_by_labels(capsys: pytest.CaptureFixture[str
     nodes = printed(capsys, "get", "nodes", "-l", "pool=a, rack in (r1,r2)", "-o", "name")
     assert nodes.split() == ["node/node-11", "node/node-9"]
     assert printed(capsys, "get", "gpus", "--selector=rack=r0", "-o", "name") == "gpu/node-1/0000:3b:00\n"
-    assert printed(capsys, "get", "gpus", "-l", "!rack") == "no GPUs\n"
+    assert printed(capsys, "get", "gpus", "-l", "!rack") == "no GPUs: none matches\n"
     assert refused(capsys, "get", "nodes", "-l", "pool=a b") == (
         "nodeguard get: label selector 'pool=a b': character 8: expected ',', found 'b'\n"
     )
