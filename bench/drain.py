@@ -1,0 +1,243 @@
+"""Delay and cost of drains beside plain evictions, and the cost of the mode `enforce` with nothing to drain.
+
+`python bench/drain.py [--nodes N] [--faults N] [--pods N]`. Agents of all nodes are connected to the
+aggregator. The control plane, the agents and the aggregator share the processors of this machine; there is no
+kubelet. First the fleet is healthy, and `drain.mode` is `enforce` and `disabled` in turn. Then the nodes have
+a fault, one after the other, without grace periods and without limits. The delay is that from the taint of
+the Node to the first pod with a deletionTimestamp, both as a watch delivers them. The reference is a plain
+eviction after each drain, from its request to the same watch. The API server counts the requests of the
+aggregator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import sys
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from statistics import mean, median, quantiles
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.idle import process_cpu
+from nodeguard.kube.client import MERGE_PATCH, ApiClient
+from nodeguard.local.client_tls import client_context
+from tests.controlplane.cluster import Cluster, cluster
+from tests.controlplane.objects import pod
+from tests.daemonset.helm import grant_rights
+from tests.e2e.bulk_nodes import for_each, make_nodes, wait_until_schedulable
+from tests.e2e.fleet import Aggregator, Fleet, deployed_fleet
+from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report, reporting_swarm
+from tests.e2e.watcher import CollectionWatcher, Watcher
+from tests.kubelet.audit import Audit
+
+NODES, FAULTS, PODS = 1000, 20, 1
+
+# Turns of the two modes, and seconds of each.
+TURNS, SECONDS = 3, 10.0
+
+# Seconds until the work of a new policy is done.
+ADOPTED = 3.0
+
+NAMESPACE = "/api/v1/namespaces/default"
+OWNER = "owner-of-pods"
+HEALTHY = healthy_report(("driver-unresponsive",))
+FAULTY = faulty_report(HEALTHY, replace(fatal_finding("driver-unresponsive"), target="node", component=""))
+POLICY = """
+defaultMode: enforce
+budget: {fleet: 100%%, fatalReserve: 0%%, pool: 100%%, perCheck: {new: 100000, within: 10m, active: 100000}}
+diagnosis: {suppression: {minNodes: 100000}}
+gracePeriod: {quarantine: 0s, suspect: 0s}
+drain:
+  mode: %s
+  rules: [{check: "*", when: immediately}]
+  limits: {nodes: 100%%, newPerHour: 100000, perDomain: 100000}
+"""
+
+
+class PodState(NamedTuple):
+    """One state of a pod. at: seconds of the monotonic clock at its arrival."""
+
+    at: float
+    name: str
+    is_terminating: bool
+
+
+class Evictions:
+    """Evicts pods on one persistent connection."""
+
+    def __init__(self, made: Cluster) -> None:
+        self._connection = http.client.HTTPSConnection(
+            "127.0.0.1", made.port, context=client_context(str(made.ca)), timeout=30
+        )
+        self._headers = {"Authorization": f"Bearer {made.token}", "Content-Type": "application/json"}
+
+    def evict(self, name: str) -> None:
+        """Evict a pod."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        path = f"{NAMESPACE}/pods/{name}/eviction"
+        self._connection.request("POST", path, json.dumps(body), self._headers)
+        response = self._connection.getresponse()
+        text = response.read()
+        assert response.status == 201, text
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description="Measure drains.")
+    parser.add_argument("--nodes", type=int, default=NODES, help="nodes of the fleet (%(default)s)")
+    parser.add_argument("--faults", type=int, default=FAULTS, help="nodes to drain (%(default)s)")
+    parser.add_argument(
+        "--pods", type=int, default=PODS, help="pods to evict from each, at most 8 (%(default)s)"
+    )
+    options = parser.parse_args()
+    if not (2 <= options.faults < options.nodes and 1 <= options.pods <= 8):
+        parser.error("--faults must be between 2 and the number of nodes, and --pods between 1 and 8")
+    print(f"{options.nodes} nodes, {options.faults} drains, pods of each: {options.pods}", flush=True)
+    with ExitStack() as stack:
+        audit = Audit(Path(stack.enter_context(TemporaryDirectory())))
+        made = stack.enter_context(cluster(flags={"kube-apiserver": audit.flags()}))
+        scene = stack.enter_context(deployed_fleet(made))
+        scene.policy.write_text(POLICY % "disabled")
+        grant_rights(made, POLICY % "enforce")
+        uids = make_nodes(made, [f"gpu-{number:04}" for number in range(options.nodes)])
+        wait_until_schedulable(made)
+        aggregator, agents = stack.enter_context(reporting_swarm(scene, uids, HEALTHY))
+        aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
+        compare_modes(scene, aggregator)
+        set_mode(scene, aggregator, "enforce")
+        make_pods(made, list(uids)[: options.faults], options.pods, list(uids)[-1])
+        measure_drains(made, aggregator, agents, audit, list(uids)[: options.faults], options.pods)
+    print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
+
+
+def compare_modes(scene: Fleet, aggregator: Aggregator) -> None:
+    """Print the resources of an aggregator without a fault, in both modes in turn."""
+    shares: dict[str, list[float]] = {"enforce": [], "disabled": []}
+    sizes: dict[str, list[float]] = {"enforce": [], "disabled": []}
+    for _ in range(TURNS):
+        for mode, of_mode in shares.items():
+            set_mode(scene, aggregator, mode)
+            time.sleep(ADOPTED)
+            before, began = process_cpu(aggregator.pid), time.monotonic()
+            time.sleep(SECONDS)
+            of_mode.append((process_cpu(aggregator.pid) - before) / (time.monotonic() - began))
+            sizes[mode].append(resident(aggregator.pid))
+    for mode, of_mode in shares.items():
+        turns = ", ".join(f"{share * 100:.2f}" for share in of_mode)
+        title = f"drain.mode {mode}"
+        print(f"{title:34}{mean(of_mode) * 100:6.2f}% of a core ({turns})   {mean(sizes[mode]):.1f} MiB RSS")
+    cpu, size = (mean(of["enforce"]) / mean(of["disabled"]) for of in (shares, sizes))
+    print(f"{'enforce to disabled':34}{cpu:6.3f} of the CPU time, {size:.3f} of the RSS", flush=True)
+
+
+def measure_drains(
+    made: Cluster, aggregator: Aggregator, agents: Swarm, audit: Audit, names: list[str], pods: int
+) -> None:
+    """Print the delays and the requests of drains of some nodes, one after the other."""
+    drained, bare, evictions = list[float](), list[float](), Evictions(made)
+    since = audit.size()
+    with Watcher(made) as nodes, CollectionWatcher(made, f"{NAMESPACE}/pods", _pod_state) as watcher:
+        for name in names:
+            agents.set_reports({name: FAULTY})
+            members = [f"{name}-{number}" for number in range(pods)]
+            begun = [evicted_at(watcher, member) for member in members]
+            drained.append(min(begun) - tainted_at(nodes, name))
+            for member in members:
+                made.api.delete(f"{NAMESPACE}/pods/{member}")
+            aggregator.until(partial(is_over, aggregator, len(drained) * pods))
+            began = time.monotonic()
+            evictions.evict(f"bare-{name}")
+            bare.append(evicted_at(watcher, f"bare-{name}") - began)
+    print(row("taint to first eviction", drained))
+    print(row("reference: plain eviction", bare))
+    print(f"requests of the aggregator for each of {len(names)} drains, with those of the mark:")
+    for request, count in sorted(audit.counts(since).items()):
+        if not request.startswith("watch ") and not request.endswith(" leases"):
+            print(f"    {request:30}{count / len(names):6.2f}")
+
+
+def tainted_at(watcher: Watcher, node: str) -> float:
+    """Return when the watch delivered the taint of a Node, in seconds of the monotonic clock."""
+    return watcher.first(lambda state: state.node == node and bool(state.marks)).at
+
+
+def evicted_at(watcher: CollectionWatcher[PodState], name: str) -> float:
+    """Return when the watch delivered that a pod ends, in seconds of the monotonic clock."""
+    return watcher.first(lambda state: state.name == name and state.is_terminating).at
+
+
+def set_mode(scene: Fleet, aggregator: Aggregator, mode: str) -> None:
+    """Let an aggregator adopt a policy with a mode of drains."""
+    processes = scene.cluster.processes
+    since = processes.log(aggregator.name).stat().st_size
+    scene.policy.write_text(POLICY % mode)
+    aggregator.until(lambda: "adopted the policy file" in processes.tail(aggregator.name, since))
+
+
+def resident(pid: int) -> float:
+    """Return the resident set size of a process in MiB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1024**2
+
+
+def is_over(aggregator: Aggregator, evicted: int) -> bool:
+    """Return whether no drain runs. evicted: number of pods that were evicted by then."""
+    running = aggregator.metric('nodeguard_aggregator_drains{state="running"}')
+    return running == 0 and aggregator.metric("nodeguard_aggregator_drained_pods_total") == evicted
+
+
+def make_pods(made: Cluster, names: list[str], count: int, spare: str) -> None:
+    """Create running pods with a GPU each on Nodes, and the pods of the reference on a spare Node.
+
+    A ConfigMap is their controller: no new pod replaces one that ends.
+    """
+    uid = made.api.post(f"{NAMESPACE}/configmaps", {"metadata": {"name": OWNER}})["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": OWNER, "uid": uid, "controller": True}
+
+    async def make(api: ApiClient, place: tuple[str, str, int]) -> None:
+        name, node, gpu = place
+        body = pod(name)
+        body["metadata"]["ownerReferences"] = [owner]
+        body["spec"]["nodeName"] = node
+        await api.request("POST", f"{NAMESPACE}/pods", body=body)
+        devices = [{"resourceID": f"GPU-{gpu}", "health": "Healthy"}]
+        container = {
+            "name": "work", "image": "work", "imageID": "", "ready": True, "restartCount": 0,
+            "state": {"running": {"startedAt": "2026-11-01T00:00:00Z"}},
+            "allocatedResourcesStatus": [{"name": "nvidia.com/gpu", "resources": devices}],
+        }  # fmt: skip
+        ready = {"type": "Ready", "status": "True"}
+        status = {"phase": "Running", "containerStatuses": [container], "conditions": [ready]}
+        path = f"{NAMESPACE}/pods/{name}/status"
+        await api.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+
+    places = [(f"{name}-{number}", name, number) for name in names for number in range(count)]
+    for_each(made, [*places, *((f"bare-{name}", spare, 0) for name in names)], make)
+
+
+def row(name: str, values: list[float]) -> str:
+    """Return a row with the median and the 95th percentile in milliseconds."""
+    high = quantiles(values, n=20, method="inclusive")[18]
+    return (
+        f"{name:34}p50 {median(values) * 1000:7.1f} ms   p95 {high * 1000:7.1f} ms   "
+        f"at most {max(values) * 1000:7.1f} ms"
+    )
+
+
+def _pod_state(line: bytes, at: float) -> PodState:
+    meta = json.loads(line)["object"]["metadata"]
+    return PodState(at, meta["name"], "deletionTimestamp" in meta)
+
+
+if __name__ == "__main__":
+    main()
