@@ -29,7 +29,7 @@ COMMANDS = (
     Command(
         "explain", "Checks and policy", "explain a check, an Xid, a line of a log or an error, or search"
     ),
-    Command("get", "Fleet", "list nodes, domains, incidents, actions, checks or budgets"),
+    Command("get", "Fleet", "list nodes, GPUs, ports, domains, incidents, budgets and more"),
     Command("gpus", "Node", "detach the agent from GPUs for a reset"),
     Command("history", "Fleet", "show what changed: faults, marks, pauses, policy"),
     Command("incidents", "Fleet", "acknowledge and clear incidents"),

@@ -139,7 +139,8 @@ def build_parser() -> ArgumentParser:
     """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard simulate",
-        description="Simulate a fleet under a policy, with the real judge and planner, in virtual time.",
+        description="Simulate a fleet under a policy in virtual time. The checks and the decisions are "
+        "those of a real fleet.",
         examples=("nodeguard simulate --nodes 1000 --days 30 --policy policy.yaml",),
         epilog="Exit codes: 0 success, 3 usage error.",
     )
