@@ -18,8 +18,6 @@ from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.drains import limited_drains
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.action_object import decode_action
-from nodeguard.kube.action_store import KubernetesActionStore
-from nodeguard.kube.client import ApiClient
 from nodeguard.model.action import NodeAction
 from nodeguard.model.action_store import ActionStoreError
 from nodeguard.model.drain import DrainMode, DrainPolicy
@@ -27,8 +25,8 @@ from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
 from nodeguard.model.instant import Instant
 from nodeguard.model.label_selector import LabelSelector, Requirement
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodKey
-from tests.aggregator.actions.replicas import FleetDouble, KilledError, UnreliableApi
-from tests.kube.model_api import NAMESPACE, ModelApi
+from tests.aggregator.actions.replicas import ActionReader, FleetDouble, KilledError
+from tests.kube.model_api import ModelApi
 
 NODE, OTHER = "uid-0", "uid-1"
 GANG = {"app": "gang"}
@@ -118,7 +116,7 @@ class _Session:
         return await self._replica.evict(pod, is_dry_run=is_dry_run)
 
 
-class DrainReplica:
+class DrainReplica(ActionReader):
     """One process of an aggregator: it reads actions and candidates as late as the history wants. Its lists of
     pods are as new as their requests.
     """
@@ -127,20 +125,15 @@ class DrainReplica:
         """planner: the limits of drains are those of its fleet; None for no limits. ahead: seconds by which the
         wall clock of the replica is ahead.
         """
+        super().__init__(world.api)
         self.world = world
         self.ahead = ahead
-        self.api = UnreliableApi(world.api)
         self.fault: tuple[int, str] = (-1, "")
         self.is_killed = False
         self._session: _Session | None = None
         self.candidates: dict[str, DrainCandidate] = {}
         self._fleet = FleetDouble(world.nodes)
         self.read()
-        self.action_store = KubernetesActionStore(cast("ApiClient", self.api), NAMESPACE, lambda: None)
-        for stored in world.api.objects.values():
-            self.action_store.changed(decode_action(msgspec.json.encode(stored)))
-        self.action_store.synced()
-        self._position = len(world.api.history)
         self.runner = DrainRunner(
             lambda: DrainPolicy(mode=world.mode, finish_within=LIMIT),
             lambda _: list(self.candidates.values()),
@@ -173,9 +166,6 @@ class DrainReplica:
     def is_leader(self, is_leader: bool) -> None:
         self._session = (self._session or _Session(self)) if is_leader else None
 
-    def missing_inputs(self) -> str:
-        return ""
-
     def decisions(self) -> dict[str, Any]:
         return {}
 
@@ -185,15 +175,6 @@ class DrainReplica:
         """Read the candidates and the marks as they are now."""
         self.candidates = dict(self.world.candidates)
         self._fleet.quarantined = set(self.world.quarantined)
-
-    def watch(self, events: int) -> None:
-        """Receive the next events of the watch of actions."""
-        for kind, stored in self.world.api.history[self._position : self._position + events]:
-            self._position += 1
-            if kind == "DELETED":
-                self.action_store.gone(stored["metadata"]["uid"])
-            else:
-                self.action_store.changed(decode_action(msgspec.json.encode(stored)))
 
     def catch_up(self) -> None:
         self.read()

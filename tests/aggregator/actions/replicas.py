@@ -114,21 +114,41 @@ class FleetDouble:
         return self.incidents.get(name)
 
 
-class Replica:
+class ActionReader:
+    """What each process of an aggregator reads of the stored actions, as late as the history wants."""
+
+    def __init__(self, model: ModelApi) -> None:
+        self.api = UnreliableApi(model)
+        self.action_store = KubernetesActionStore(cast("ApiClient", self.api), NAMESPACE, lambda: None)
+        for stored in model.objects.values():
+            self.action_store.changed(decode_action(msgspec.json.encode(stored)))
+        self.action_store.synced()
+        self._history = model.history
+        self._position = len(model.history)
+
+    def watch(self, events: int) -> None:
+        """Receive the next events of the watch."""
+        for kind, stored in self._history[self._position : self._position + events]:
+            self._position += 1
+            if kind == "DELETED":
+                self.action_store.gone(stored["metadata"]["uid"])
+            else:
+                self.action_store.changed(decode_action(msgspec.json.encode(stored)))
+
+    def missing_inputs(self) -> str:
+        return ""
+
+
+class Replica(ActionReader):
     """One process of an aggregator. It reads requests and actions as late as the history wants."""
 
     def __init__(self, world: SharedCluster) -> None:
+        super().__init__(world.api)
         self.world = world
-        self.api = UnreliableApi(world.api)
         self.is_leader = False
         self.outbox = InstructionOutbox()
         self.fleet = FleetDouble(world.nodes, dict(world.incidents))
         self.read_requests()
-        self.action_store = KubernetesActionStore(cast("ApiClient", self.api), NAMESPACE, lambda: None)
-        for stored in world.api.objects.values():
-            self.action_store.changed(decode_action(msgspec.json.encode(stored)))
-        self.action_store.synced()
-        self._position = len(world.api.history)
         self.loop = ActionLoop(
             cast("ActionBackend", self),
             self.outbox,
@@ -147,9 +167,6 @@ class Replica:
         self._requests = dict(self.world.decisions)
         self._recorded = {name for name, incident in self.world.incidents.items() if incident.is_open}
 
-    def missing_inputs(self) -> str:
-        return ""
-
     def decisions(self) -> Mapping[str, OperatorDecision]:
         return self._requests
 
@@ -158,15 +175,6 @@ class Replica:
 
     def read_incidents(self) -> None:
         self.fleet.incidents = dict(self.world.incidents)
-
-    def watch(self, events: int) -> None:
-        """Receive the next events of the watch."""
-        for kind, stored in self.world.api.history[self._position : self._position + events]:
-            self._position += 1
-            if kind == "DELETED":
-                self.action_store.gone(stored["metadata"]["uid"])
-            else:
-                self.action_store.changed(decode_action(msgspec.json.encode(stored)))
 
     def catch_up(self) -> None:
         self.read_requests()

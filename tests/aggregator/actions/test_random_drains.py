@@ -142,13 +142,13 @@ class History(PodCluster):
 
     def hand_over(self, replica: DrainReplica) -> None:
         """Let a replica lead, or none: the lease ends the requests of the earlier leader. A takeover takes longer
-        than a list or a watch of the API server is late.
+        than a list of the API server is late, not than a watch.
         """
         is_next = not replica.is_leader
         for other in self.replicas:
             other.is_leader = False
         replica.is_leader = is_next
-        replica.catch_up()
+        replica.read()
 
     def toggle_fault(self) -> None:
         """Let a fault begin, be absent or blocked, or come back in the same quarantine; or another cause join and
