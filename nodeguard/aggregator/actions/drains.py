@@ -132,7 +132,7 @@ class DrainRunner:
         running = {
             (action.uid, action.request): action for action in drains if action.state == ActionState.RUNNING
         }
-        keys = candidates.keys() | running.keys()
+        keys = (*candidates, *running)
         self._attempts = {key: self._attempts.get(key) or DrainAttempt() for key in keys}
         for key, attempt in self._attempts.items():
             attempt.follow(running.get(key))
