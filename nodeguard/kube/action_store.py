@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
-from msgspec import MsgspecError
+from msgspec import MsgspecError, Raw
 from msgspec.structs import replace
 
 from nodeguard.kube.action_object import (
@@ -21,7 +21,7 @@ from nodeguard.kube.action_object import (
 )
 from nodeguard.kube.client import ApiClient, Query, version_number
 from nodeguard.kube.errors import ApiError, is_refusal
-from nodeguard.kube.watch import Watch
+from nodeguard.kube.watch import PagedList, Watch
 from nodeguard.model.action import NodeAction
 from nodeguard.model.action_store import ActionStoreError
 
@@ -135,9 +135,18 @@ class KubernetesActionStore:
             return
         self._check_stored(stored, after)
 
-    async def refresh(self, action: NodeAction) -> None:
-        """Read an action as it is stored now: the watch may be late."""
-        await self._read(action.key)
+    async def refresh(self) -> None:
+        """Read all actions as they are stored now: the watch may be late."""
+        missing = set(self._observed)
+        try:
+            async for item in PagedList(self._api, self._path).items():
+                observed = _decoded(item)
+                missing.discard(observed.name)
+                self._set(observed)
+        except ApiError as error:
+            raise self._failure(error) from None
+        for name in missing:
+            self._remove(name)
 
     async def delete(self, action: NodeAction) -> None:
         """Delete an action, unless it has changed."""
@@ -216,7 +225,7 @@ class KubernetesActionStore:
         self._on_changed()
 
 
-def _decoded(response: bytes) -> ObservedAction:
+def _decoded(response: bytes | Raw) -> ObservedAction:
     try:
         return decode_action(response)
     except MsgspecError:

@@ -32,8 +32,8 @@ class ActionStore(Protocol):
     async def advance(self, before: NodeAction, after: NodeAction) -> None:
         """Replace an action, unless it is no longer as before: then only read it again."""
 
-    async def refresh(self, action: NodeAction) -> None:
-        """Read an action as it is stored now."""
+    async def refresh(self) -> None:
+        """Read all actions as they are stored now."""
 
     async def delete(self, action: NodeAction) -> None:
         """Delete an action, unless it is no longer as given."""

@@ -36,7 +36,13 @@ class ModelApi:
         self._version = 1000
 
     async def request(
-        self, method: str, path: str, *, query: Mapping[str, object] | None = None, body: Any = None
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object] | None = None,
+        body: Any = None,
+        timeout: float = 0.0,
     ) -> bytes:
         """Answer as the API server. Raises ApiError."""
         name, _, subresource = path.removeprefix(PATH).strip("/").partition("/")
@@ -53,8 +59,11 @@ class ModelApi:
                 response = self._replace_status(self._existing(name), body)
             case "DELETE":
                 response = self._delete(self._existing(name), body["preconditions"])
-            case _:
+            case _ if name:
                 response = self._existing(name)
+            case _:
+                metadata = {"resourceVersion": f"{self._version}"}
+                response = {"metadata": metadata, "items": list(self.objects.values())}
         return msgspec.json.encode(response)
 
     def _existing(self, name: str) -> Object:

@@ -86,6 +86,19 @@ async def test_an_action_is_reserved_advanced_and_deleted_once(api: ApiClient, d
     assert defined.api.get(PATH)["items"] == []
 
 
+async def test_a_late_store_reads_what_others_have_changed(api: ApiClient, defined: Cluster) -> None:
+    other = replace(CLEAR, request="2")
+    first, late = Store(api), Store(api)
+    for action in (CLEAR, other):
+        await first.reserve(action)
+        await late.reserve(action)
+    await first.advance(CLEAR, RUNNING)
+    await first.delete(other)
+    assert list(late.actions()) == [CLEAR, other]
+    await late.refresh()
+    assert list(late.actions()) == list(first.actions()) == [RUNNING]
+
+
 async def test_a_finding_of_any_report_can_be_cleared(api: ApiClient, defined: Cluster) -> None:
     longest = "x" * 256
     action = replace(CLEAR, findings=(FindingKey("", ""), FindingKey(longest, longest)))

@@ -5,6 +5,7 @@ It evicts nothing. It is made before a drain is recorded, and again right before
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -14,6 +15,9 @@ from nodeguard.fleet.act.drain_set import budget_reason, drain_set
 from nodeguard.model.drain import UnknownHolders
 from nodeguard.model.eviction import DrainCluster, EvictionState, PodReadError
 from nodeguard.model.pod import NodePod
+
+# Dry runs of one set at the same time.
+_PARALLEL = 8
 
 
 class Assessment(Struct, frozen=True):
@@ -64,9 +68,11 @@ async def try_evictions(cluster: DrainCluster, pods: Iterable[NodePod]) -> str:
     """Return why the API server would refuse to evict one of some pods, by dry runs; empty if it would evict
     each of them.
     """
-    for pod in pods:
-        if not pod.is_terminating:
-            response = await cluster.evict(pod, is_dry_run=True)
+    to_evict = [pod for pod in pods if not pod.is_terminating]
+    for first in range(0, len(to_evict), _PARALLEL):
+        tried = to_evict[first : first + _PARALLEL]
+        responses = await asyncio.gather(*(cluster.evict(pod, is_dry_run=True) for pod in tried))
+        for pod, response in zip(tried, responses, strict=True):
             if response.state != EvictionState.ACCEPTED:
                 return f"pod {pod.key}: {response.message}"
     return ""

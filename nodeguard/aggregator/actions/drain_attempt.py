@@ -19,6 +19,9 @@ from nodeguard.model.pod import NodePod
 _FIRST_WAIT = 2.0
 _LAST_WAIT = 60.0
 
+# Seconds of the longest wait after a stored drain that was refused: each leaves its record for a day.
+_LAST_REFUSED_WAIT = 600.0
+
 # Seconds between two readings of the pods of a drain that has begun, the same way.
 _FIRST_READING = 1.0
 _LAST_READING = 10.0
@@ -47,15 +50,14 @@ class DrainAttempt(Struct):
     """Seconds of the monotonic clock."""
     is_tried: bool = False
     """Whether the API server accepted dry runs of all evictions of the latest assessment."""
+    is_limited: bool = False
+    """Whether only a limit forbade the dry runs."""
     due_at: float = -inf
     """When it is looked at again."""
     wait: float = 0.0
     """Seconds of the latest wait."""
     stored: tuple[str, int] = ("", 0)
     """Key and begin of the running drain that it is about."""
-    is_checked: bool = False
-    """Whether the record was read from the store since this leader first saw it: a predecessor may have
-    withdrawn the drain."""
     is_confirmed: bool = False
     """Whether this leader assessed the set before the begin was recorded: a pod that is gone since then, and
     that it did not evict, ended by itself."""
@@ -92,36 +94,45 @@ class DrainAttempt(Struct):
         # Only this leader's own confirmation says that nothing was evicted before the begin.
         is_own_begin = self.outcome is not None and (stored[0], 0) == self.stored
         self.is_confirmed = is_own_begin and not self._has_evicted_pod()
-        self.stored, self.is_checked = stored, is_own_begin
+        self.stored = stored
         self.is_refused = self.has_evicted = False
         self.may_evict = True
         self.outcome, self.reason, self.problems = None, "", {}
         if action is not None:
             self.due_at = -inf
 
+    def is_about(self, action: NodeAction) -> bool:
+        """Return whether the stored drain is the one that it follows."""
+        return self.stored == (action.key, action.begun_at)
+
     def is_withdrawing(self, action: NodeAction) -> bool:
         """Return whether a stored drain is to be withdrawn, as no pod of it was evicted."""
-        return self.is_refused and self.stored == (action.key, action.begun_at)
+        return self.is_refused and self.is_about(action)
 
     def record_assessment(self, assessment: Assessment, mono: float, last_wait: float = _LAST_WAIT) -> None:
         """Record an assessment, and wait twice as long as before until the next one. last_wait: seconds of
         the longest wait.
         """
-        self.assessment, self.assessed_at, self.is_tried = assessment, mono, False
+        self.assessment, self.assessed_at = assessment, mono
+        self.is_tried = self.is_limited = False
         self.wait = min(last_wait, 2.0 * self.wait or _FIRST_WAIT)
         self.due_at = mono + self.wait
 
-    def record_tries(self, reason: str) -> None:
+    def record_tries(self, reason: str, mono: float) -> None:
         """Record the dry runs of the evictions. reason: why one was refused; empty for none."""
-        self.is_tried = not reason
+        self.is_tried, self.assessed_at = not reason, mono
         if reason and self.assessment is not None:
             self.assessment = replace(self.assessment, reason=reason)
+
+    def is_unrecorded(self, mono: float) -> bool:
+        """Return whether a set that may leave got no record in time."""
+        return self.may_leave and self.is_tried and not self.is_allowed(mono)
 
     def refuse(self, mono: float, reason: str = "") -> None:
         """Withdraw the stored drain, of which no pod was evicted. reason: why its set may not leave now, or
         empty if something else forbids the drain. The set is assessed again after the usual wait.
         """
-        self.record_assessment(Assessment(reason=reason), mono)
+        self.record_assessment(Assessment(reason=reason), mono, _LAST_REFUSED_WAIT)
         self.is_refused, self.outcome = True, None
 
     def confirm(self, action: NodeAction, mono: float) -> None:

@@ -46,6 +46,12 @@ _TICK = 1.0
 _ASSESSED = 4
 _DRAINED = 8
 
+# Seconds after the time of a drain in which its pods may be read, until its end is unknown.
+_LAST_READINGS = 300.0
+
+# Seconds until a task that failed is started again.
+_RETRY = 5.0
+
 # Seconds between two assessments of a set that may leave, if the policy only observes.
 _OBSERVED_WAIT = 600.0
 
@@ -92,6 +98,7 @@ class DrainRunner:
         self._assessing = asyncio.Semaphore(_ASSESSED)
         self._draining = asyncio.Semaphore(_DRAINED)
         self._wake = asyncio.Event()
+        self._logged = ""
         self.evicted = 0
 
     def wake(self) -> None:
@@ -104,6 +111,7 @@ class DrainRunner:
             while True:
                 self._wake.clear()
                 try:
+                    await self._follow_session()
                     self._start_due()
                 except Exception:  # the data of one node must not stop the loop
                     logger.exception("internal error in a drain, please report it")
@@ -115,16 +123,34 @@ class DrainRunner:
 
     async def turn(self) -> None:
         """Do what is due, once, and wait until it is done."""
+        await self._follow_session()
         self._start_due()
         await self._tasks.wait()
 
+    async def _follow_session(self) -> None:
+        """Begin a new term with what is stored: the watch may be late, and the predecessor may have begun or
+        withdrawn a drain meanwhile. Nothing begins before it can be read.
+        """
+        cluster = self._cluster()
+        if cluster is self._session:
+            return
+        self._tasks.cancel()
+        self._session, self._attempts = None, {}
+        try:
+            if cluster is not None:
+                await self._store.refresh()
+        except ActionStoreError as error:
+            if self._logged != str(error):
+                logger.warning("cannot read the recorded drains", extra={"error": str(error)})
+            self._logged = str(error)
+            return
+        self._session, self._logged = cluster, ""
+
     def _start_due(self) -> None:
         """Start what is due: one task at a time for each candidate or drain."""
-        now, cluster = self._now(), self._cluster()
+        now, cluster = self._now(), self._session
         drains = self._drains()
         self._ages.follow(drains, now)
-        if cluster is not self._session:
-            self._session, self._attempts = cluster, {}
         self._present = () if cluster is None else self._candidates(now)
         if cluster is None:
             return
@@ -136,14 +162,21 @@ class DrainRunner:
         self._attempts = {key: self._attempts.get(key) or DrainAttempt() for key in keys}
         for key, attempt in self._attempts.items():
             attempt.follow(running.get(key))
+            if attempt.is_unrecorded(now.mono) and key not in running and self._is_enforced():
+                # It holds no limit meanwhile.
+                attempt.record_tries(
+                    "its NodeAction is not recorded: see the log of the aggregator", now.mono
+                )
         admitted = {key for key, candidate in self._ready(now).items() if not candidate.blocker}
         for key, attempt in self._attempts.items():
             candidate, action = candidates.get(key), running.get(key)
             is_due = now.mono >= attempt.due_at
             # A set that waited for a limit is looked at as soon as the limit allows it.
-            is_due |= action is None and key in admitted and not attempt.is_tried
+            is_due |= action is None and key in admitted and attempt.is_limited
             if not is_due or self._tasks.is_running(key):
                 continue
+            attempt.due_at = now.mono + _RETRY
+            attempt.is_limited = False
             if action is not None:
                 if not attempt.is_refused:
                     self._tasks.start(key, self._carry_on(key, action, attempt, cluster), self._draining)
@@ -188,12 +221,21 @@ class DrainRunner:
         ended = [action for key, action in stored.items() if key not in present]
         reports = [
             DrainReport(
-                action.node, action.uid, "", (), action.created_at, DrainState.RUNNING, pods=action.pods
+                action.node,
+                action.uid,
+                "",
+                (),
+                action.created_at,
+                DrainState.RUNNING,
+                self._attempt(action).reason,
+                action.pods,
             )
             for action in ended
             if not action.state.is_finished
         ]
-        for key, candidate in (present | self._ready(self._now())).items():
+        # Nothing is drained, and no limit used, while the policy only observes.
+        limited = self._ready(self._now()) if self._is_enforced() else {}
+        for key, candidate in (present | limited).items():
             report = _report(candidate, stored.get(key), self._attempts.get(key) or DrainAttempt())
             reports += [] if report is None else [report]
         return tuple(reports)
@@ -203,7 +245,7 @@ class DrainRunner:
 
     def _assessed(self, drains: Collection[NodeAction]) -> list[NodeAction]:
         """Return the drains that nothing forbids and that are not stored yet."""
-        if self._policy().mode != DrainMode.ENFORCE:
+        if not self._is_enforced():
             return []
         now, assessed = self._now(), list[NodeAction]()
         for key, candidate in self._ready(now).items():
@@ -222,7 +264,7 @@ class DrainRunner:
         """Return why a set waits for another drain; see shared_budget_reason. requested: new drains."""
         others, confirmed = list(requested), set[str]()
         for drain in self._drains():
-            attempt = self._attempts.get((drain.uid, drain.request)) or DrainAttempt()
+            attempt = self._attempt(drain)
             is_own = own is not None and drain.key == own.key
             is_followed = attempt.stored == (drain.key, drain.begun_at)
             is_over = is_followed and (attempt.is_refused or not attempt.may_evict)
@@ -259,8 +301,10 @@ class DrainRunner:
         now = self._now()
         attempt.record_assessment(found, now.mono, *[_OBSERVED_WAIT] * is_observed)
         ready = self._ready(now).get(key)
+        attempt.is_limited = ready is not None and bool(ready.blocker)
         if ready is not None and not ready.blocker:
-            attempt.record_tries(await try_evictions(cluster, found.pods))
+            reason = await try_evictions(cluster, found.pods)
+            attempt.record_tries(reason, self._now().mono)
 
     async def _carry_on(
         self, key: _Key, action: NodeAction, attempt: DrainAttempt, cluster: DrainCluster
@@ -268,8 +312,6 @@ class DrainRunner:
         """Carry a running drain on."""
         if not action.begun_at:
             await self._confirm(key, action, attempt, cluster)
-            return
-        if not (attempt.is_checked or await self._is_stored(action, attempt)):
             return
         try:
             pods = {pod.key.uid: pod for pod in await cluster.node_pods(action.node)}
@@ -281,7 +323,7 @@ class DrainRunner:
             attempt.has_evicted |= any(pod is None or pod.is_evicted for pod in own)
         if not attempt.has_evicted:
             await self._confirm(key, action, attempt, cluster)
-            if attempt.is_refused:
+            if attempt.is_refused or not attempt.is_about(action):
                 return
         now = self._now()
         running_time = self._ages.running_time(action, now)
@@ -293,21 +335,11 @@ class DrainRunner:
             return
         self.evicted += await attempt.evict(step, cluster, now.mono)
 
-    async def _is_stored(self, action: NodeAction, attempt: DrainAttempt) -> bool:
-        """Return whether the store has a drain as it is here, and remember that it was asked."""
-        try:
-            await self._store.refresh(action)
-        except ActionStoreError as error:
-            self._read_failed(action, attempt, str(error))
-            return False
-        attempt.is_checked = action in self._store.actions()
-        return attempt.is_checked
-
     def _read_failed(self, action: NodeAction, attempt: DrainAttempt, problem: str) -> None:
-        """Handle that a drain that has begun, or its pods, cannot be read: it ends when its time is over."""
+        """Handle that the pods of a drain that has begun cannot be read: it ends some time after its end."""
         now = self._now()
         attempt.reason = problem
-        if self._ages.running_time(action, now) >= self._policy().finish_within:
+        if self._ages.running_time(action, now) >= self._policy().finish_within + _LAST_READINGS:
             attempt.outcome = ActionOutcome(ActionState.UNKNOWN, 0, problem)
         attempt.wait_for_pods(now.mono)
 
@@ -322,15 +354,24 @@ class DrainRunner:
             found = await assess(cluster, candidate, policy.unknown_holders)
             attempt.record_assessment(found, mono)
             if earlier is not None and found.uids == earlier.uids:
-                attempt.record_tries("")
+                attempt.record_tries(found.reason, mono)
             elif not found.reason:
-                attempt.record_tries(await try_evictions(cluster, found.pods))
-        if self._unblocked(key) is None or self._policy().mode != DrainMode.ENFORCE:
+                reason = await try_evictions(cluster, found.pods)
+                attempt.record_tries(reason, self._now().mono)
+        if not attempt.is_about(action):
+            return  # what is stored has changed meanwhile
+        if self._unblocked(key) is None or not self._is_enforced():
             attempt.refuse(self._now().mono)
         elif attempt.assessment and (reason := self._shared_budget_reason(attempt.assessment, action)):
             attempt.refuse(self._now().mono, reason)
         else:
             attempt.confirm(action, self._now().mono)
+
+    def _is_enforced(self) -> bool:
+        return self._policy().mode == DrainMode.ENFORCE
+
+    def _attempt(self, action: NodeAction) -> DrainAttempt:
+        return self._attempts.get((action.uid, action.request)) or DrainAttempt()
 
     def _unblocked(self, key: _Key) -> DrainCandidate | None:
         """Return a candidate as it is now; None if it is gone, or something forbids its drain."""

@@ -41,7 +41,7 @@ class FileActionStore:
         if self._store.actions.get(before.key) == before:
             await self._change(before.key, after)
 
-    async def refresh(self, action: NodeAction) -> None:
+    async def refresh(self) -> None:
         """Do nothing: no other process changes an action."""
 
     async def delete(self, action: NodeAction) -> None:

@@ -56,7 +56,7 @@ class Actions:
         assert self.stored[before.key] == before
         self.stored[after.key] = after
 
-    async def refresh(self, action: NodeAction) -> None:
+    async def refresh(self) -> None:
         pass
 
     async def delete(self, action: NodeAction) -> None:

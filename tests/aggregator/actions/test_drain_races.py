@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_report import DrainState
-from nodeguard.model.action import ActionState
+from nodeguard.model.action import ActionState, NodeAction
+from nodeguard.model.action_store import ActionStoreError
 from nodeguard.model.drain import DrainMode
 from nodeguard.model.eviction import Eviction, EvictionState
 from nodeguard.model.pod import NodePod
@@ -199,16 +200,13 @@ async def test_only_a_set_within_the_limits_is_tried(
     requests = Evictions(world, monkeypatch)
     replica = started(world, OTHER, NODE)
     await carry_on(world, replica, 15)
-    assert set(requests.dry_runs) == {"single"}
     requests.dry_runs.clear()
     await carry_on(world, replica, 3600)
     if mode == DrainMode.OBSERVE:
         assert set(requests.dry_runs) == {"single"}
         assert len(requests.dry_runs) <= 10, "less often as time passes"
-        assert {report.state for report in replica.runner.reports()} == {
-            DrainState.WOULD_DRAIN,
-            DrainState.WAITS,
-        }
+        # No drain runs, so none waits for a limit.
+        assert {report.state for report in replica.runner.reports()} == {DrainState.WOULD_DRAIN}
     else:
         assert requests.dry_runs == GANG_NAMES
 
@@ -220,3 +218,99 @@ async def test_a_set_that_waits_for_a_limit_leaves_as_soon_as_the_limit_allows_i
     first, second = world.stored()
     assert (first.node, second.node) == (OTHER, NODE)
     assert second.created_at - first.changed_at <= 2
+
+
+async def test_a_begin_that_is_seen_while_the_set_is_read_is_judged_by_the_pods() -> None:
+    """The successor reads the pods of a drain that has not begun, as far as it knows."""
+    scene = Scene()
+    first, second = scene.replica, DrainReplica(scene)
+    while not scene.stored() or scene.drain.state != ActionState.RUNNING:
+        await scene.advance(0.5)
+    second.catch_up()
+    second.is_leader = True
+    await second.runner._follow_session()
+    read, go_on = asyncio.Event(), asyncio.Event()
+    node_pods = second.node_pods
+
+    async def slow(node: str) -> tuple[NodePod, ...]:
+        read.set()
+        await go_on.wait()
+        return await node_pods(node)
+
+    second.node_pods = slow  # type: ignore[method-assign]
+    second.runner._start_due()
+    await read.wait()
+    while len(scene.evicted) < 4:
+        await scene.advance(0.5)
+    del scene.pods[scene.drain.pods[0].uid], scene.ends[scene.drain.pods[0].uid]
+    first.is_leader = False
+    second.catch_up()
+    second.runner._start_due()
+    scene.candidates.clear()
+    second.read()
+    go_on.set()
+    scene.replica = second
+    await scene.advance(60.0)
+    assert [drain.state for drain in scene.stored()] == [ActionState.SUCCEEDED]
+
+
+async def test_slow_dry_runs_delay_a_set_and_do_not_keep_it() -> None:
+    scene = Scene()
+    replica = scene.replica
+    evict = replica.evict
+
+    async def slow(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        scene.now += 2.0 if is_dry_run else 0.0
+        return await evict(pod, is_dry_run=is_dry_run)
+
+    replica.evict = slow  # type: ignore[method-assign]
+    await scene.advance(60.0)
+    assert scene.evicted_names == GANG_NAMES
+
+
+async def test_a_drain_that_fails_internally_is_tried_again_after_a_while(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene()
+
+    async def faulty(_: str) -> tuple[NodePod, ...]:
+        raise ValueError("a pod without a name")
+
+    monkeypatch.setattr(scene.replica, "node_pods", faulty)
+    async with in_background(scene.replica.runner.run()):
+        await until_async(lambda: "internal error" in caplog.text)
+        for _ in range(100):
+            scene.replica.runner.wake()
+            await asyncio.sleep(0.001)
+    assert caplog.text.count("internal error") == 1
+
+
+async def test_a_record_that_cannot_be_stored_keeps_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = PodCluster()
+    replica = started(world, OTHER, NODE)
+    reserve = replica.action_store.reserve
+
+    async def refusing(action: NodeAction) -> None:
+        if action.node == OTHER:
+            raise ActionStoreError("its labels are refused by a policy")
+        await reserve(action)
+
+    monkeypatch.setattr(replica.action_store, "reserve", refusing)
+    await carry_on(world, replica, 120)
+    assert [(drain.node, drain.state) for drain in world.stored()] == [(NODE, ActionState.SUCCEEDED)]
+    [report] = replica.runner.reports()
+    assert (report.node, report.state) == (OTHER, DrainState.WAITS)
+    assert report.reason == "its NodeAction is not recorded: see the log of the aggregator"
+
+
+def test_a_drain_without_its_fault_shows_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    Evictions(
+        scene,
+        monkeypatch,
+        lambda pod: Eviction(EvictionState.REFUSED, "budget") if pod.key.name == "gang-3" else None,
+    )
+    scene.play(30.0)
+    scene.candidates.clear()
+    scene.play(5.0)
+    assert scene.reason == "team-a/gang-3: budget"

@@ -84,7 +84,7 @@ class RecordingActions:
     async def advance(self, before: NodeAction, after: NodeAction) -> None:
         raise AssertionError((before, after))
 
-    async def refresh(self, action: NodeAction) -> None:
+    async def refresh(self) -> None:
         pass
 
     async def delete(self, action: NodeAction) -> None:
