@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.actions.drain_assessment import Assessment, assess, try_evictions
 from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
+from nodeguard.aggregator.actions.drain_reports import drain_reports
 from nodeguard.aggregator.actions.keyed_tasks import KeyedTasks
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
@@ -28,14 +29,13 @@ from nodeguard.fleet.act.drain_progress import (
     requested_drains,
     stored_drain,
 )
-from nodeguard.fleet.act.drain_report import DrainReport, DrainState
+from nodeguard.fleet.act.drain_report import DrainReport
 from nodeguard.fleet.act.progress import ActionOutcome
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.action_store import ActionStore, ActionStoreError
 from nodeguard.model.drain import DrainMode, DrainPolicy
 from nodeguard.model.eviction import DrainCluster, PodReadError
 from nodeguard.model.instant import Instant
-from nodeguard.model.pod import PodKey
 
 logger = logging.getLogger(__name__)
 
@@ -215,30 +215,12 @@ class DrainRunner:
         """Return the present candidates and the running drains, for views and metrics. A finished drain is in
         the store.
         """
+        candidates = {(candidate.uid, candidate.request): candidate for candidate in self._present}
+        if self._is_enforced():
+            # Nothing is drained, and no limit used, while the policy only observes.
+            candidates |= self._ready(self._now())
         drains = [action for action in self._drains() if not action.is_closed]
-        stored = {(action.uid, action.request): action for action in drains}
-        present = {(candidate.uid, candidate.request): candidate for candidate in self._present}
-        ended = [action for key, action in stored.items() if key not in present]
-        reports = [
-            DrainReport(
-                action.node,
-                action.uid,
-                "",
-                (),
-                action.created_at,
-                DrainState.RUNNING,
-                self._attempt(action).reason,
-                action.pods,
-            )
-            for action in ended
-            if not action.state.is_finished
-        ]
-        # Nothing is drained, and no limit used, while the policy only observes.
-        limited = self._ready(self._now()) if self._is_enforced() else {}
-        for key, candidate in (present | limited).items():
-            report = _report(candidate, stored.get(key), self._attempts.get(key) or DrainAttempt())
-            reports += [] if report is None else [report]
-        return tuple(reports)
+        return tuple(drain_reports(candidates, drains, self._attempts))
 
     def _drains(self) -> list[NodeAction]:
         return [action for action in self._store.actions() if action.kind == ActionKind.DRAIN]
@@ -377,30 +359,3 @@ class DrainRunner:
         """Return a candidate as it is now; None if it is gone, or something forbids its drain."""
         present = (item for item in self._present if (item.uid, item.request) == key and not item.blocker)
         return next(present, None)
-
-
-def _report(
-    candidate: DrainCandidate, action: NodeAction | None, attempt: DrainAttempt
-) -> DrainReport | None:
-    """Return the report of a candidate; None for one that is drained, or that has no pod to evict."""
-    state, reason, pods = DrainState.WAITS, candidate.blocker, tuple[PodKey, ...]()
-    if action is not None:
-        if action.state.is_finished:
-            return None
-        state, reason, pods = DrainState.RUNNING, attempt.reason, action.pods
-    elif not candidate.blocker:
-        assessment = attempt.assessment
-        if assessment is None or not (assessment.reason or assessment.pods):
-            return None
-        reason, pods = assessment.reason, tuple(pod.key for pod in assessment.pods)
-        state = DrainState.WAITS if reason else DrainState.WOULD_DRAIN
-    return DrainReport(
-        candidate.node,
-        candidate.uid,
-        candidate.resource,
-        candidate.checks,
-        candidate.since,
-        state,
-        reason,
-        pods,
-    )

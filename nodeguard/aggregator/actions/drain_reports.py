@@ -1,0 +1,62 @@
+"""Reports of the drains of a leader, from its candidates, the stored drains and its attempts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
+from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_report import DrainReport, DrainState
+from nodeguard.model.action import NodeAction
+from nodeguard.model.pod import PodKey
+
+_Key = tuple[str, str]
+
+
+def drain_reports(
+    candidates: Mapping[_Key, DrainCandidate],
+    drains: Collection[NodeAction],
+    attempts: Mapping[_Key, DrainAttempt],
+) -> Iterator[DrainReport]:
+    """Yield the reports of the running drains with a fault that has ended, and of the candidates.
+
+    candidates, attempts: by uid of the Node and request. drains: stored ones that are not closed.
+    """
+    stored = {(action.uid, action.request): action for action in drains}
+    for key, action in stored.items():
+        if key not in candidates and not action.state.is_finished:
+            reason = attempts.get(key, DrainAttempt()).reason
+            yield DrainReport(
+                action.node, action.uid, "", (), action.created_at, DrainState.RUNNING, reason, action.pods
+            )
+    for key, candidate in candidates.items():
+        report = _report(candidate, stored.get(key), attempts.get(key, DrainAttempt()))
+        if report is not None:
+            yield report
+
+
+def _report(
+    candidate: DrainCandidate, action: NodeAction | None, attempt: DrainAttempt
+) -> DrainReport | None:
+    """Return the report of a candidate; None for one that is drained, or that has no pod to evict."""
+    state, reason, pods = DrainState.WAITS, candidate.blocker, tuple[PodKey, ...]()
+    if action is not None:
+        if action.state.is_finished:
+            return None
+        state, reason, pods = DrainState.RUNNING, attempt.reason, action.pods
+    elif not candidate.blocker:
+        assessment = attempt.assessment
+        if assessment is None or not (assessment.reason or assessment.pods):
+            return None
+        reason, pods = assessment.reason, tuple(pod.key for pod in assessment.pods)
+        state = DrainState.WAITS if reason else DrainState.WOULD_DRAIN
+    return DrainReport(
+        candidate.node,
+        candidate.uid,
+        candidate.resource,
+        candidate.checks,
+        candidate.since,
+        state,
+        reason,
+        pods,
+    )
