@@ -243,7 +243,7 @@ def test_commands_of_the_fleet_pages_answer(marked: Operator) -> None:
     # The node of the fault is marked: it takes no work.
     assert marked.run(READ, "nodeguard get nodes --work faulty") == "no nodes: none of 2 matches\n"
     assert marked.run(RUNBOOKS, "nodeguard get nodes --health unknown") == "no nodes: none of 2 matches\n"
-    assert marked.run(RUNBOOKS, "nodeguard get incidents --state withheld") == "no incidents\n"
+    assert marked.run(RUNBOOKS, "nodeguard get incidents --state withheld") == "no incidents: none matches\n"
     for verb in ("detach --node gpu-7 --duration 30m", "attach --node gpu-7"):
         asked = marked.run(RESET, f"nodeguard gpus {verb} --by ada")
         assert asked.startswith(f"the agent of {NODE} is asked: NodeAction detachgpus-")
