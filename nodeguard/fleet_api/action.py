@@ -88,5 +88,6 @@ def action_text(action: NodeAction) -> str:
         case ActionKind.DRAIN:
             further = len(action.pods) - 1
             others = f" and {count_noun(further, 'more pod')}" if further else ""
-            return f"evict pod {action.pods[0]}{others}"
+            groups = f", with PodGroup {', '.join(map(str, action.pod_groups))}" if action.pod_groups else ""
+            return f"evict pod {action.pods[0]}{others}{groups}"
     return f"{action.kind}"

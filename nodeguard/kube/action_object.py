@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from nodeguard.kube.objects import TypedObject
-from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
+from nodeguard.model.action import MAX_PODS, ActionKind, ActionState, FindingKey, NodeAction
 from nodeguard.model.instant import parse_or_zero, rfc3339
 from nodeguard.model.json_decoder import JsonDecoder
-from nodeguard.model.pod import PodKey
+from nodeguard.model.pod import PodGroupKey, PodKey
 from nodeguard.model.projection import project
 
 API_VERSION = "nodeguard.dev/v1alpha1"
@@ -28,7 +28,6 @@ MAX_REQUEST = 512
 MAX_MESSAGE = 1024
 MAX_FINDINGS = 256
 MAX_GPUS = 64
-MAX_PODS = 500
 
 
 def _schema(**keywords: Any) -> Meta:
@@ -54,6 +53,11 @@ class _PodReference(Struct, frozen=True):
     uid: _RequiredName
 
 
+class _PodGroupReference(Struct, frozen=True):
+    namespace: _RequiredName
+    name: _RequiredName
+
+
 class ActionSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What is done: it never changes."""
 
@@ -70,6 +74,7 @@ class ActionSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
     gpus: Annotated[tuple[_Name, ...], _schema(maxItems=MAX_GPUS)] = ()
     duration_seconds: _Count = 0
     pods: Annotated[tuple[_PodReference, ...], _schema(maxItems=MAX_PODS)] = ()
+    pod_groups: Annotated[tuple[_PodGroupReference, ...], _schema(maxItems=MAX_PODS)] = ()
 
 
 class ActionStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -129,6 +134,7 @@ def _known_action(spec: ActionSpec, status: ActionStatus) -> NodeAction | None:
         findings=tuple(FindingKey(finding.check, finding.target) for finding in spec.findings),
         seconds=spec.duration_seconds,
         pods=tuple(PodKey(pod.namespace, pod.name, pod.uid) for pod in spec.pods),
+        pod_groups=tuple(PodGroupKey(group.namespace, group.name) for group in spec.pod_groups),
         begun_at=int(parse_or_zero(status.begun_at)),
         released_at=int(parse_or_zero(status.released_at)),
         state=ActionState(status.state or ActionState.RESERVED),
@@ -153,6 +159,7 @@ def action_body(action: NodeAction, namespace: str, version: str = "") -> dict[s
         findings=tuple(_Finding(finding.check, finding.target) for finding in action.findings),
         duration_seconds=action.seconds,
         pods=tuple(_PodReference(pod.namespace, pod.name, pod.uid) for pod in action.pods),
+        pod_groups=tuple(_PodGroupReference(group.namespace, group.name) for group in action.pod_groups),
     )
     body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": msgspec.to_builtins(spec)}
     if version:

@@ -4,16 +4,25 @@ the lease.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Collection
+
 from nodeguard.kube.client import Query
 from nodeguard.kube.disruption_budgets import decode_budgets
 from nodeguard.kube.errors import DISRUPTION_BUDGET, ApiError, decoded, may_have_succeeded
 from nodeguard.kube.fenced_client import JSON, FencedClient, FencedError, NotPermittedError
-from nodeguard.kube.gpu_pods import decode_gpu_pods
+from nodeguard.kube.gpu_pods import decode_gpu_pods, decode_page
 from nodeguard.kube.node_pods import PATH
+from nodeguard.kube.pod_group import decode_leaves_whole
 from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
-from nodeguard.model.pod import DisruptionBudget, NodePod
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
 
-# Bytes of the pods of one Node, of which a kubelet runs 110 by default, and of the budgets of a namespace.
+_UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+
+# Pods of one page of a namespace.
+_PAGE = 500
+
+# Bytes of a page, of the pods of one Node, of which a kubelet runs 110 by default, and of the budgets of a
+# namespace.
 _MAX_BYTES = 16 * 1024 * 1024
 
 # Part of the message of the API server if two budgets select the pod (Kubernetes 1.37, status 500).
@@ -34,12 +43,51 @@ class KubernetesDrainCluster:
         """Return the pods of a Node that are not finished. Raises PodReadError."""
         # Without a resource version the list is as new as the request. The server answers it from its cache,
         # which has an index of the pods by Node, since Kubernetes 1.31, and only without a limit before 1.34.
-        query = {"fieldSelector": f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"}
+        query = {"fieldSelector": f"spec.nodeName={node},{_UNFINISHED}"}
         body = await self._read(PATH, query)
         try:
             return decoded(decode_gpu_pods, body, f"the pods of Node {node}")
         except ApiError as error:
             raise PodReadError(error.message) from None
+
+    async def leaves_whole(self, group: PodGroupKey) -> bool:
+        """Return whether the pods of a PodGroup may be disrupted only together. Raises PodReadError."""
+        path = f"/apis/scheduling.k8s.io/v1beta1/namespaces/{group.namespace}/podgroups/{group.name}"
+        try:
+            return decoded(decode_leaves_whole, await self._read(path, {}), f"PodGroup {group}")
+        except ApiError as error:
+            raise PodReadError(error.message) from None
+        except PodReadError as error:
+            raise PodReadError(f"it is not known whether PodGroup {group} leaves whole: {error}") from None
+
+    async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+        """Return the pods of some PodGroups that are not finished, on all nodes. Raises PodReadError.
+        The API server has no field selector for the group, so that the pods of the namespace are listed.
+        """
+        return tuple(
+            [
+                pod
+                for namespace in sorted({group.namespace for group in groups})
+                async for pod in self._namespace_pods(namespace)
+                if pod.group in groups
+            ]
+        )
+
+    async def _namespace_pods(self, namespace: str) -> AsyncIterator[NodePod]:
+        path, token = f"/api/v1/namespaces/{namespace}/pods", ""
+        while True:
+            query: Query = {"fieldSelector": _UNFINISHED, "limit": _PAGE}
+            if token:
+                query = {**query, "continue": token}
+            body = await self._read(path, query)
+            try:
+                pods, token = decoded(decode_page, body, f"the pods of namespace {namespace}")
+            except ApiError as error:
+                raise PodReadError(error.message) from None
+            for pod in pods:
+                yield pod
+            if not token:
+                return
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         """Return the disruption budgets of a namespace as they are stored now. Raises PodReadError."""

@@ -1,4 +1,4 @@
-"""The pods of one Node, as far as a drain needs them: read on demand, for few Nodes."""
+"""The pods of one Node or of gangs, as far as a drain needs them: read on demand, for few Nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodeguard.kube.node_pods import FINISHED, Container, ContainerStatus, PodSp
 from nodeguard.kube.objects import TypedList, TypedObject
 from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import DRAIN_MARKS, NO_SCHEDULE
-from nodeguard.model.pod import NodePod, PodKey
+from nodeguard.model.pod import NodePod, PodGroupKey, PodKey
 
 # Resources of NVIDIA's device plugin: GPUs, shared GPUs and MIG devices.
 _GPU_DOMAIN = "nvidia.com/"
@@ -65,8 +65,16 @@ _DECODER = JsonDecoder(TypedList[_Pod])
 
 def decode_gpu_pods(body: bytes) -> tuple[NodePod, ...]:
     """Return the pods of a list that are not finished. Raises msgspec.MsgspecError."""
-    pods = (_node_pod(pod) for pod in _DECODER.decode(body).items or ())
-    return tuple(pod for pod in pods if pod is not None)
+    return decode_page(body)[0]
+
+
+def decode_page(body: bytes) -> tuple[tuple[NodePod, ...], str]:
+    """Return the pods of a page of a list that are not finished, and the token of the next page, empty for
+    none. Raises msgspec.MsgspecError.
+    """
+    page = _DECODER.decode(body)
+    pods = (_node_pod(pod) for pod in page.items or ())
+    return tuple(pod for pod in pods if pod is not None), page.metadata.continue_token
 
 
 def _node_pod(pod: _Pod) -> NodePod | None:
@@ -82,6 +90,7 @@ def _node_pod(pod: _Pod) -> NodePod | None:
         has_claims=bool(spec.claims) or any(container.resources.claims for container in containers),
         labels=meta.labels,
         controller=next((owner.kind for owner in meta.owners if owner.controller), ""),
+        group=_group(pod),
         is_static=_MIRROR in meta.annotations,
         tolerates_quarantine=any(map(_tolerates, spec.tolerations)),
         has_started=_has_started(pod),
@@ -89,6 +98,11 @@ def _node_pod(pod: _Pod) -> NodePod | None:
         is_terminating=bool(meta.deleted_at),
         is_evicted=any(map(_is_eviction, status.conditions)),
     )
+
+
+def _group(pod: _Pod) -> PodGroupKey | None:
+    group = pod.spec.scheduling_group
+    return PodGroupKey(pod.metadata.namespace, group.name) if group is not None and group.name else None
 
 
 def _has_started(pod: _Pod) -> bool:

@@ -55,20 +55,19 @@ class Container(Struct):
     restarts: str | None = field(name="restartPolicy", default=None)
 
 
-class _SchedulingGroup(Struct):
+class SchedulingGroup(Struct):
+    """The PodGroup of a pod."""
+
     name: str | None = field(name="podGroupName", default=None)
 
 
 class PodSpec(Struct):
-    """The containers of a pod and its claims of DRA drivers."""
+    """The containers of a pod, its claims of DRA drivers, and its PodGroup."""
 
     containers: list[Container] = []
     init_containers: list[Container] = field(name="initContainers", default=[])
     claims: list[msgspec.Raw] = field(name="resourceClaims", default=[])
-
-
-class _Spec(PodSpec):
-    scheduling_group: _SchedulingGroup | None = field(name="schedulingGroup", default=None)
+    scheduling_group: SchedulingGroup | None = field(name="schedulingGroup", default=None)
 
 
 class Run(Struct):
@@ -102,7 +101,7 @@ class _Status(Struct):
 
 
 class _Pod(TypedObject):
-    spec: _Spec = field(default_factory=_Spec)
+    spec: PodSpec = field(default_factory=PodSpec)
     status: _Status = field(default_factory=_Status)
 
 

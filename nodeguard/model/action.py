@@ -7,7 +7,10 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
-from nodeguard.model.pod import PodKey
+from nodeguard.model.pod import PodGroupKey, PodKey
+
+# Pods that one drain evicts at most.
+MAX_PODS = 500
 
 
 class ActionKind(StrEnum):
@@ -97,6 +100,9 @@ class NodeAction(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
     pods: tuple[PodKey, ...] = ()
     """To evict: all of them or none."""
+
+    pod_groups: tuple[PodGroupKey, ...] = ()
+    """PodGroups of which all pods are evicted, also those on other nodes."""
 
     state: ActionState = ActionState.RESERVED
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
 
-from nodeguard.model.pod import DisruptionBudget, NodePod
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
 
 
 class EvictionState(StrEnum):
@@ -37,7 +38,7 @@ class Eviction(Struct, frozen=True):
 
 
 class PodReadError(Exception):
-    """Pods or disruption budgets cannot be read. The message has the reason and the remedy."""
+    """Pods, PodGroups or disruption budgets cannot be read. The message has the reason and the remedy."""
 
 
 class DrainCluster(Protocol):
@@ -46,6 +47,16 @@ class DrainCluster(Protocol):
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         """Return the pods of a Node, by its name, that are not finished, as they are stored now: one that is
         missing has ended. Raises PodReadError.
+        """
+
+    async def leaves_whole(self, group: PodGroupKey) -> bool:
+        """Return whether the pods of a PodGroup may be disrupted only together: its `disruptionMode` is
+        `all`. Raises PodReadError.
+        """
+
+    async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+        """Return the pods of some PodGroups that are not finished, on all nodes, as they are stored now.
+        Raises PodReadError.
         """
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:

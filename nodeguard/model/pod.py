@@ -18,6 +18,16 @@ class PodKey(Struct, frozen=True, order=True):
         return f"{self.namespace}/{self.name}"
 
 
+class PodGroupKey(Struct, frozen=True, order=True):
+    """A PodGroup: the pods of one gang."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 class NodePod(Struct, frozen=True):
     """A pod of a node that is not finished.
 
@@ -37,6 +47,8 @@ class NodePod(Struct, frozen=True):
     labels: dict[str, str] = {}
     controller: str = ""
     """Kind of the object that controls it, and that creates another pod in its place; empty for none."""
+    group: PodGroupKey | None = None
+    """Its PodGroup; None for none."""
     is_static: bool = False
     """Whether the kubelet runs it from a file: its object in the API is a mirror."""
     tolerates_quarantine: bool = False

@@ -279,7 +279,10 @@ PROJECTIONS = (
             "occurrence": "people see the incident, and the time of the request",
             "deadline": "the state shows that it was missed",
             **dict.fromkeys(
-                ("gpus[]", "seconds", "pods[].namespace", "pods[].name", "pods[].uid"),
+                (
+                    *("gpus[]", "seconds", "pods[].namespace", "pods[].name", "pods[].uid"),
+                    *("pod_groups[].namespace", "pod_groups[].name"),
+                ),
                 "the purpose of another kind has it",
             ),
             "begun_at": "the message has what a running drain waits for",

@@ -15,7 +15,11 @@ Right = tuple[str, ...]
 
 CERT_MANAGER = {"certificates": {"mode": "certManager", "certManager": {"issuerRef": {"name": "ca"}}}}
 NO_DEVICES = {"policy": {"markWith": {"deviceTaint": False}}}
-EVICTIONS: set[Right] = {("pods/eviction", "create"), ("poddisruptionbudgets", "list")}
+EVICTIONS: set[Right] = {
+    ("pods/eviction", "create"),
+    ("poddisruptionbudgets", "list"),
+    ("podgroups", "get"),
+}
 
 # Values that differ from the defaults, with the rights that they add and remove.
 SWITCHES: dict[str, tuple[Mapping[str, Any], set[Right], set[Right]]] = {

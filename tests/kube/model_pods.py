@@ -5,6 +5,7 @@ test_model_pods.py compares it with the real ones. It has no pods that finished.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import Struct, field
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from nodeguard.model.eviction import Eviction, EvictionState
 from nodeguard.model.label_selector import LabelSelector, Requirement
-from nodeguard.model.pod import DisruptionBudget, NodePod, PodKey
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
 
 # Seconds from an eviction that a budget allowed until the controller counts a pod again that is still there.
 _DISRUPTED_FOR = 120.0
@@ -43,7 +44,8 @@ class ModelBudget(Struct):
 
 class ModelPods:
     """The pods of a cluster by uid, each with its node; a DrainCluster. grace: seconds from an eviction until a
-    pod is gone. evicted: uids of the pods that the eviction API ended, each with the time.
+    pod is gone. evicted: uids of the pods that the eviction API ended, each with the time. whole: PodGroups with
+    `disruptionMode: all`.
     """
 
     def __init__(self, now: float, grace: float) -> None:
@@ -52,6 +54,7 @@ class ModelPods:
         self.ends: dict[str, float] = {}
         self.evicted: dict[str, float] = {}
         self.budgets: list[ModelBudget] = []
+        self.whole: set[PodGroupKey] = set()
         self._version = 0
 
     def create(self, node: str, namespace: str, name: str, **fields: Any) -> str:
@@ -94,6 +97,12 @@ class ModelPods:
 
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         return tuple(pod for place, pod in self.pods.values() if place == node)
+
+    async def leaves_whole(self, group: PodGroupKey) -> bool:
+        return group in self.whole
+
+    async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+        return tuple(pod for _, pod in self.pods.values() if pod.group in groups)
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         return tuple(

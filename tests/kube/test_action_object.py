@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nodeguard.kube.action_object import action_body, decode_action
 from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
-from nodeguard.model.pod import PodKey
+from nodeguard.model.pod import PodGroupKey, PodKey
 
 CLEAR = NodeAction(
     ActionKind.CLEAR, "gpu-1", "uid-1", "ann at 2027-01-15T08:00:00Z", 1_800_000_000, incident="gpu-1-gpu-lost",
@@ -22,6 +22,7 @@ DETACH = NodeAction(
 DRAIN = NodeAction(
     ActionKind.DRAIN, "gpu-1", "uid-1", "GPU-614b since 2027-01-15T08:00:00Z", 1_800_000_000,
     incident="gpu-1-gpu-lost", pods=(PodKey("team-a", "train-0", "uid-7"), PodKey("team-b", "train-0", "uid-8")),
+    pod_groups=(PodGroupKey("team-a", "train"),),
 )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""The assessment of a drain: reads the pods of its node, and asks whether all of its set may be evicted now.
+"""The assessment of a drain: reads the pods of its node and of their gangs, and asks whether all of its set
+may be evicted now.
 
 It evicts nothing. It is made before a drain is recorded, and again right before its first eviction.
 """
@@ -11,10 +12,11 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
-from nodeguard.fleet.act.drain_set import budget_reason, drain_set
+from nodeguard.fleet.act.drain_set import DrainSet, budget_reason, drain_set, pod_groups, with_gangs
+from nodeguard.model.action import NodeAction
 from nodeguard.model.drain import UnknownHolders
 from nodeguard.model.eviction import DrainCluster, EvictionState, PodReadError
-from nodeguard.model.pod import NodePod
+from nodeguard.model.pod import NodePod, PodGroupKey
 
 # Dry runs of one set at the same time.
 _PARALLEL = 8
@@ -23,12 +25,13 @@ _PARALLEL = 8
 class Assessment(Struct, frozen=True):
     """The set of a drain as it was read. reason: why no pod of it is evicted; empty if nothing forbids it. A
     set without pods has nothing to evict. namespaces: those in which a disruption budget selects one of its
-    pods.
+    pods. groups: PodGroups of which all pods leave.
     """
 
     pods: tuple[NodePod, ...] = ()
     reason: str = ""
     namespaces: frozenset[str] = frozenset()
+    groups: tuple[PodGroupKey, ...] = ()
 
     @property
     def uids(self) -> frozenset[str]:
@@ -46,7 +49,9 @@ async def assess(
     count another. A pod that ends already needs no eviction and uses no budget.
     """
     try:
-        found = drain_set(candidate, await cluster.node_pods(candidate.node), unknown_holders)
+        found = await _with_gangs(
+            cluster, drain_set(candidate, await cluster.node_pods(candidate.node), unknown_holders)
+        )
         if found.reason:
             return Assessment(found.pods, found.reason)
         to_evict = [pod for pod in found.pods if not pod.is_terminating]
@@ -61,7 +66,23 @@ async def assess(
                 protected.add(namespace)
     except PodReadError as error:
         return Assessment(reason=str(error))
-    return Assessment(found.pods, namespaces=frozenset(protected))
+    return Assessment(found.pods, namespaces=frozenset(protected), groups=found.groups)
+
+
+async def _with_gangs(cluster: DrainCluster, found: DrainSet) -> DrainSet:
+    """Return the set of a node with all pods of the gangs that leave whole. Raises PodReadError."""
+    if found.reason:
+        return found
+    whole = [group for group in pod_groups(found.pods) if await cluster.leaves_whole(group)]
+    return with_gangs(found, whole, await cluster.group_pods(whole)) if whole else found
+
+
+async def recorded_pods(cluster: DrainCluster, action: NodeAction) -> dict[str, NodePod]:
+    """Return the pods that a drain may have recorded and that are not finished, by uid: those of its node and
+    of its PodGroups. Raises PodReadError.
+    """
+    pods = (*await cluster.node_pods(action.node), *await cluster.group_pods(action.pod_groups))
+    return {pod.key.uid: pod for pod in pods}
 
 
 async def try_evictions(cluster: DrainCluster, pods: Iterable[NodePod]) -> str:

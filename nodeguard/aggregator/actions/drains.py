@@ -15,13 +15,13 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from nodeguard.aggregator.actions.drain_assessment import Assessment, assess, try_evictions
+from nodeguard.aggregator.actions.drain_assessment import Assessment, assess, recorded_pods, try_evictions
 from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
 from nodeguard.aggregator.actions.drain_reports import drain_reports
 from nodeguard.aggregator.actions.keyed_tasks import KeyedTasks
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
-from nodeguard.fleet.act.drain_limits import shared_budget_reason
+from nodeguard.fleet.act.drain_limits import earlier_drain_reason
 from nodeguard.fleet.act.drain_progress import (
     DrainAges,
     drain_action,
@@ -235,15 +235,15 @@ class DrainRunner:
             found = attempt.assessment
             if candidate.blocker or found is None or not attempt.is_allowed(now.mono):
                 continue
-            is_first = not self._shared_budget_reason(found, None, assessed)
+            is_first = not self._earlier_drain_reason(found, None, assessed)
             if is_first and stored_drain(candidate, drains) is None:
-                assessed.append(drain_action(candidate, found.pods, now.wall))
+                assessed.append(drain_action(candidate, found.pods, now.wall, found.groups))
         return assessed
 
-    def _shared_budget_reason(
+    def _earlier_drain_reason(
         self, found: Assessment, own: NodeAction | None, requested: Collection[NodeAction] = ()
     ) -> str:
-        """Return why a set waits for another drain; see shared_budget_reason. requested: new drains."""
+        """Return why a set waits for another drain; see earlier_drain_reason. requested: new drains."""
         others, confirmed = list(requested), set[str]()
         for drain in self._drains():
             attempt = self._attempt(drain)
@@ -254,7 +254,7 @@ class DrainRunner:
                 others.append(drain)
             if is_followed and attempt.outcome is not None:
                 confirmed.add(drain.key)
-        return shared_budget_reason(found.namespaces, own, others, confirmed)
+        return earlier_drain_reason(found.uids, found.namespaces, own, others, confirmed)
 
     def _ready(self, now: Instant) -> dict[_Key, DrainCandidate]:
         """Return the candidates with pods that may leave, by the limits. Any other uses no limit: a
@@ -278,7 +278,7 @@ class DrainRunner:
         """
         policy = self._policy()
         found = await assess(cluster, candidate, policy.unknown_holders)
-        found = replace(found, reason=found.reason or self._shared_budget_reason(found, None))
+        found = replace(found, reason=found.reason or self._earlier_drain_reason(found, None))
         is_observed = policy.mode == DrainMode.OBSERVE and not found.reason
         now = self._now()
         attempt.record_assessment(found, now.mono, *[_OBSERVED_WAIT] * is_observed)
@@ -296,7 +296,7 @@ class DrainRunner:
             await self._confirm(key, action, attempt, cluster)
             return
         try:
-            pods = {pod.key.uid: pod for pod in await cluster.node_pods(action.node)}
+            pods = await recorded_pods(cluster, action)
         except PodReadError as error:
             self._read_failed(action, attempt, str(error))
             return
@@ -344,7 +344,7 @@ class DrainRunner:
             return  # what is stored has changed meanwhile
         if self._unblocked(key) is None or not self._is_enforced():
             attempt.refuse(self._now().mono)
-        elif attempt.assessment and (reason := self._shared_budget_reason(attempt.assessment, action)):
+        elif attempt.assessment and (reason := self._earlier_drain_reason(attempt.assessment, action)):
             attempt.refuse(self._now().mono, reason)
         else:
             attempt.confirm(action, self._now().mono)

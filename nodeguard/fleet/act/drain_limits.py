@@ -77,18 +77,21 @@ def within_limits(
     return admitted
 
 
-def shared_budget_reason(
+def earlier_drain_reason(
+    uids: Collection[str],
     namespaces: Collection[str],
     own: NodeAction | None,
     others: Iterable[NodeAction],
     confirmed: Collection[str],
 ) -> str:
-    """Return why a set waits for another drain, with which it may share a disruption budget; empty for none.
-    Each of two sets may fit a budget that does not allow both.
+    """Return why a set waits for another drain, with which it shares pods of a gang, or may share a
+    disruption budget; empty for none. Each of two sets may fit a budget that does not allow both.
 
-    namespaces: those in which a budget selects pods of the set; others do not matter. own: the recorded drain
-    of the set; None for none. others: other drains that may still evict pods. Their pods are recorded without
-    labels, so that each of a namespace counts. confirmed: keys of drains that may evict their first pod now.
+    uids: of the pods of the set. namespaces: those in which a budget selects pods of the set; others do not
+    matter. own: the recorded drain of the set; None for none. others: other drains that may still evict pods.
+    Their pods are recorded without labels, so that each of a namespace counts. confirmed: keys of drains that
+    may evict their first pod now.
+
     A drain that has begun or is confirmed is first, then the one that was recorded first: never both, as long
     as each set that is allowed to leave is confirmed before the next one asks.
     """
@@ -97,9 +100,14 @@ def shared_budget_reason(
         return drain is not None and (bool(drain.begun_at) or drain.key in confirmed)
 
     for other in others:
-        shared = sorted({pod.namespace for pod in other.pods}.intersection(namespaces))
         is_earlier = own is None or (other.created_at, other.key) < (own.created_at, own.key)
-        if shared and (is_committed(other) or (is_earlier and not is_committed(own))):
+        if not is_committed(other) and (is_committed(own) or not is_earlier):
+            continue
+        pods = sorted(pod for pod in other.pods if pod.uid in uids)
+        if pods:
+            return f"the drain of {other.node} is first: it evicts pod {pods[0]} too"
+        shared = sorted({pod.namespace for pod in other.pods}.intersection(namespaces))
+        if shared:
             budget = f"a PodDisruptionBudget of namespace {shared[0]}"
             return f"the drain of {other.node} is first: {budget} may select pods of both"
     return ""

@@ -17,7 +17,7 @@ from nodeguard.fleet.act.progress import ActionOutcome
 from nodeguard.fleet.state.wall_clock import WallClock
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.instant import Instant
-from nodeguard.model.pod import NodePod
+from nodeguard.model.pod import NodePod, PodGroupKey
 
 # Pods that a message names.
 _NAMED = 3
@@ -63,8 +63,12 @@ class DrainStep(Struct, frozen=True):
     """What it waits for; empty if it waits for nothing but the ends of its pods."""
 
 
-def drain_action(candidate: DrainCandidate, pods: Iterable[NodePod], now: float) -> NodeAction:
-    """Return the action that evicts some pods for a candidate. now: seconds since the epoch."""
+def drain_action(
+    candidate: DrainCandidate, pods: Iterable[NodePod], now: float, groups: tuple[PodGroupKey, ...] = ()
+) -> NodeAction:
+    """Return the action that evicts some pods for a candidate. now: seconds since the epoch. groups: those of
+    which all pods leave.
+    """
     return NodeAction(
         ActionKind.DRAIN,
         candidate.node,
@@ -72,6 +76,7 @@ def drain_action(candidate: DrainCandidate, pods: Iterable[NodePod], now: float)
         candidate.request,
         int(now),
         pods=tuple(sorted(pod.key for pod in pods)),
+        pod_groups=groups,
     )
 
 
@@ -131,14 +136,17 @@ def next_step(
     running_time: float,
     finish_within: float,
 ) -> DrainStep:
-    """Return the next step of a drain that has begun. pods: those of the Node that are not finished, by uid.
+    """Return the next step of a drain that has begun. pods: those of the Node and of the recorded PodGroups
+    that are not finished, by uid.
     problems: why the latest eviction of a pod failed, by uid. running_time: in seconds, see DrainAges.
     finish_within: of the policy.
     """
     remaining = [pods[key.uid] for key in action.pods if key.uid in pods]
     done = len(action.pods) - len(remaining)
     if not remaining:
-        message = f"{_count(done)} evicted from {action.node}"
+        groups = ", ".join(map(str, action.pod_groups[:_NAMED]))
+        gangs = f", with the pods of PodGroup {groups} on all nodes" if groups else ""
+        message = f"{_count(done)} evicted from {action.node}{gangs}"
         return DrainStep(outcome=ActionOutcome(ActionState.SUCCEEDED, done, message))
     reason = _reason(remaining, problems)
     if running_time >= finish_within:

@@ -1,7 +1,8 @@
 """The set of a drain: the pods that leave together, and why they may not. Pure.
 
 The set leaves whole or not at all. Pods that nothing would create again, and pods that could start on the
-node again, make a drain useless or harmful: then no pod is evicted.
+node again, make a drain useless or harmful: then no pod is evicted. A PodGroup with `disruptionMode: all`
+leaves with all its pods, also those on other nodes.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec import Struct
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.model.action import MAX_PODS
 from nodeguard.model.drain import UnknownHolders
-from nodeguard.model.pod import DisruptionBudget, NodePod
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
 
 # Controllers of pods that belong to the node: their pods stay.
 _NODE_CONTROLLERS = frozenset({"DaemonSet", "Node"})
@@ -25,10 +27,13 @@ _SHARED = "::"
 
 
 class DrainSet(Struct, frozen=True):
-    """The pods to evict. reason: why none is evicted; empty if nothing forbids it."""
+    """The pods to evict. reason: why none is evicted; empty if nothing forbids it. groups: PodGroups of which
+    all pods leave.
+    """
 
     pods: tuple[NodePod, ...] = ()
     reason: str = ""
+    groups: tuple[PodGroupKey, ...] = ()
 
 
 def drain_set(
@@ -55,6 +60,44 @@ def drain_set(
             return DrainSet(reason=f"{reason}: see drain.unknownHolders of the policy")
     staying = [pod for pod in holders if not pod.is_terminating]
     return DrainSet(tuple(holders), _useless(staying)) if staying else DrainSet()
+
+
+def pod_groups(pods: Iterable[NodePod]) -> tuple[PodGroupKey, ...]:
+    """Return the PodGroups that would lose a pod with a set."""
+    groups = {pod.group for pod in pods if pod.group is not None and not pod.is_terminating}
+    return tuple(sorted(groups))
+
+
+def with_gangs(found: DrainSet, groups: Collection[PodGroupKey], members: Collection[NodePod]) -> DrainSet:
+    """Return the set of a node with all pods of the PodGroups that leave whole. members: of these groups, on
+    all nodes, that are not finished, read after the set.
+
+    A group without a pod of the set that still runs does not leave. A toleration of the quarantine matters
+    only for the pods of the node.
+    """
+    running = {pod.key.uid for pod in members if not pod.is_terminating}
+    present = {pod.group for pod in found.pods if pod.key.uid in running}
+    gangs = tuple(group for group in sorted(groups) if group in present)
+    members = [pod for pod in members if pod.group in gangs]
+    others = [pod for pod in found.pods if pod.group not in groups]
+    pods = tuple(sorted((*others, *members), key=lambda pod: pod.key))
+    staying = [pod for pod in pods if not pod.is_terminating]
+    if not staying:
+        return DrainSet()
+    return DrainSet(pods, _gang_reason(members, pods), gangs)
+
+
+def _gang_reason(members: Iterable[NodePod], pods: Collection[NodePod]) -> str:
+    """Return why the pods of some gangs stay; empty for none. pods: of the set."""
+    staying = [pod for pod in members if not pod.is_terminating]
+    immovable = [pod for pod in staying if _belongs_to_node(pod)]
+    if immovable:
+        verb = _verb(immovable, "belongs to its node", "belong to their nodes")
+        return f"{_names(immovable)} {verb}, so that PodGroup {immovable[0].group} cannot leave whole"
+    if len(pods) > MAX_PODS:
+        gang = f"{len(pods)} pods would leave with PodGroup {staying[0].group}"
+        return f"{gang}: a drain evicts at most {MAX_PODS}"
+    return _uncontrolled(staying)
 
 
 def budget_reason(pods: Sequence[NodePod], budgets: Iterable[DisruptionBudget]) -> str:
@@ -95,8 +138,11 @@ def _unready_reason(unready: Sequence[NodePod]) -> str:
 
 def _uses_gpus(pod: NodePod) -> bool:
     """Return whether a pod is work that a drain may move: never one that belongs to the node."""
-    belongs_to_node = pod.is_static or pod.controller in _NODE_CONTROLLERS
-    return (pod.gpu_ids != () or pod.has_claims) and not belongs_to_node
+    return (pod.gpu_ids != () or pod.has_claims) and not _belongs_to_node(pod)
+
+
+def _belongs_to_node(pod: NodePod) -> bool:
+    return pod.is_static or pod.controller in _NODE_CONTROLLERS
 
 
 def _holds(pod: NodePod, gpu_ids: Collection[str]) -> bool:
@@ -115,15 +161,21 @@ def _names_gpus(pod: NodePod) -> bool:
 
 def _useless(pods: Collection[NodePod]) -> str:
     """Return why the eviction of some pods would not help; empty if it would."""
-    without_controller = [pod for pod in pods if not pod.controller]
-    if without_controller:
-        verb = _verb(without_controller, "has", "have")
-        return f"{_names(without_controller)} {verb} no controller that would create a new pod"
     tolerating = [pod for pod in pods if pod.tolerates_quarantine]
-    if tolerating:
+    reason = _uncontrolled(pods)
+    if tolerating and not reason:
         verb = _verb(tolerating, "tolerates", "tolerate")
         return f"{_names(tolerating)} {verb} the quarantine, so a new pod could start on the node again"
-    return ""
+    return reason
+
+
+def _uncontrolled(pods: Iterable[NodePod]) -> str:
+    """Return that some of these pods would not be created again; empty if all would."""
+    without_controller = [pod for pod in pods if not pod.controller]
+    if not without_controller:
+        return ""
+    verb = _verb(without_controller, "has", "have")
+    return f"{_names(without_controller)} {verb} no controller that would create a new pod"
 
 
 def _names(pods: Sequence[NodePod]) -> str:

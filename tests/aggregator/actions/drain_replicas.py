@@ -24,7 +24,7 @@ from nodeguard.model.drain import DrainMode, DrainPolicy
 from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
 from nodeguard.model.instant import Instant
 from nodeguard.model.label_selector import LabelSelector, Requirement
-from nodeguard.model.pod import DisruptionBudget, NodePod, PodKey
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
 from tests.aggregator.actions.replicas import ActionReader, FleetDouble, KilledError
 from tests.kube.model_api import ModelApi
 
@@ -37,7 +37,7 @@ LIMIT = 120.0
 class PodCluster:
     """Pods, one disruption budget, and the stored actions. evicted: uids of the pods that the eviction API ended,
     each with the time. minimum: of the budget; allowed: of its status, which a controller updates. nodes: uids of the
-    Nodes. quarantined: those with a recorded quarantine, also without a candidate.
+    Nodes. whole: PodGroups with `disruptionMode: all`. quarantined: those with a recorded quarantine, also without a candidate.
     """
 
     def __init__(self) -> None:
@@ -48,6 +48,7 @@ class PodCluster:
         self.evicted: dict[str, float] = {}
         self.minimum = 0
         self.allowed = 0
+        self.whole: set[PodGroupKey] = set()
         self.mode = DrainMode.ENFORCE
         self.candidates: dict[str, DrainCandidate] = {}
         self.nodes = {NODE, OTHER}
@@ -59,11 +60,11 @@ class PodCluster:
         self.create(OTHER, "single", "GPU-0", {})
         self.sync()
 
-    def create(self, node: str, name: str, gpu: str, labels: dict[str, str]) -> None:
+    def create(self, node: str, name: str, gpu: str, labels: dict[str, str], **more: Any) -> None:
         """Create a pod that runs, with a new uid."""
         self._version += 1
         key = PodKey("team-a", name, f"{name}-{self._version}")
-        pod = NodePod(key, f"{self._version}", gpu_ids=(gpu,), labels=labels, controller="ReplicaSet")
+        pod = NodePod(key, f"{self._version}", gpu_ids=(gpu,), labels=labels, controller="ReplicaSet", **more)
         self.pods[key.uid] = (node, pod)
 
     def change(self, uid: str, **fields: Any) -> None:
@@ -108,6 +109,12 @@ class _Session:
 
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         return await self._replica.node_pods(node)
+
+    async def leaves_whole(self, group: PodGroupKey) -> bool:
+        return await self._replica.leaves_whole(group)
+
+    async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+        return await self._replica.group_pods(groups)
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         return await self._replica.disruption_budgets(namespace)
@@ -189,6 +196,16 @@ class DrainReplica(ActionReader):
         if self._fault() in {"lost request", "lost response"}:
             raise PodReadError("no response")
         return tuple(pod for place, pod in self.world.pods.values() if place == node)
+
+    async def leaves_whole(self, group: PodGroupKey) -> bool:
+        if self._fault() in {"lost request", "lost response"}:
+            raise PodReadError("no response")
+        return group in self.world.whole
+
+    async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+        if groups and self._fault() in {"lost request", "lost response"}:
+            raise PodReadError("no response")
+        return tuple(pod for _, pod in self.world.pods.values() if pod.group in groups)
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         if self._fault() in {"lost request", "lost response"}:

@@ -95,7 +95,7 @@ def test_of_two_recorded_drains_one_begins(
     """An earlier version or leader recorded both. is_begun: also their begin. is_watched: before the leader changes."""
     scene = two_faults()
     with monkeypatch.context() as patched:
-        patched.setattr(drains, "shared_budget_reason", lambda *_: "")
+        patched.setattr(drains, "earlier_drain_reason", lambda *_: "")
 
         async def record() -> None:
             while not (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
 from nodeguard.model.label_selector import LabelSelector
 from nodeguard.model.mark import HOLD_ANNOTATION
-from nodeguard.model.pod import DisruptionBudget, NodePod, PodKey
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
 from tests.aggregator.api.service import RecordingActions, running_api
 from tests.cli.fleet_commands import printed, refused
 from tests.fleet.scene import Fleet, finding
@@ -38,6 +38,12 @@ class Pods:
         if self.error:
             raise PodReadError(self.error)
         return self.pods
+
+    async def leaves_whole(self, group: PodGroupKey) -> bool:
+        raise AssertionError(group)
+
+    async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+        raise AssertionError(groups)
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         assert namespace == "team-a"

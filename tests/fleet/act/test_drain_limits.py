@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
-from nodeguard.fleet.act.drain_limits import drain_usage, shared_budget_reason, within_limits
+from nodeguard.fleet.act.drain_limits import drain_usage, earlier_drain_reason, within_limits
 from nodeguard.fleet.act.drain_progress import DrainAges, drain_action
 from nodeguard.fleet.drains import limited_drains
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
@@ -190,12 +190,12 @@ def recorded(number: int, created: float, begun: int = 0, *namespaces: str) -> N
 
 def test_a_set_waits_for_a_recorded_drain_that_may_share_its_budget() -> None:
     other = recorded(1, 100.0, 0, "team-a", "team-b")
-    assert shared_budget_reason({"team-b"}, None, (other,), ()) == (
+    assert earlier_drain_reason((), {"team-b"}, None, (other,), ()) == (
         "the drain of node-1 is first: a PodDisruptionBudget of namespace team-b may select pods of both"
     )
-    assert shared_budget_reason({"team-b"}, None, (), ()) == ""
-    assert shared_budget_reason({"team-c"}, None, (other,), ()) == "", "no pod of it is in the namespace"
-    assert shared_budget_reason((), None, (other,), ()) == "", "no budget selects a pod of the set"
+    assert earlier_drain_reason((), {"team-b"}, None, (), ()) == ""
+    assert earlier_drain_reason((), {"team-c"}, None, (other,), ()) == "", "no pod of it is in the namespace"
+    assert earlier_drain_reason((), (), None, (other,), ()) == "", "no budget selects a pod of the set"
 
 
 @given(
@@ -220,7 +220,7 @@ def test_one_of_the_recorded_drains_with_one_budget_is_confirmed(
     remaining = list(actions)
     for action in asking:
         others = [other for other in remaining if other is not action]
-        if shared_budget_reason({"team-a"}, action, others, confirmed):
+        if earlier_drain_reason((), {"team-a"}, action, others, confirmed):
             remaining.remove(action)
         else:
             confirmed.add(action.key)
@@ -230,8 +230,21 @@ def test_one_of_the_recorded_drains_with_one_budget_is_confirmed(
 
 def test_the_drain_that_was_recorded_first_goes_first() -> None:
     first, second = recorded(1, 100.0, 0, "team-a"), recorded(0, 101.0, 0, "team-a")
-    assert shared_budget_reason({"team-a"}, first, (second,), ()) == ""
-    assert "the drain of node-1 is first" in shared_budget_reason({"team-a"}, second, (first,), ())
+    assert earlier_drain_reason((), {"team-a"}, first, (second,), ()) == ""
+    assert "the drain of node-1 is first" in earlier_drain_reason((), {"team-a"}, second, (first,), ())
     for begun, confirmed in ((replace(second, begun_at=102), ()), (second, (second.key,))):
-        assert "the drain of node-0 is first" in shared_budget_reason({"team-a"}, first, (begun,), confirmed)
-        assert shared_budget_reason({"team-a"}, begun, (first,), confirmed) == ""
+        assert "the drain of node-0 is first" in earlier_drain_reason(
+            (), {"team-a"}, first, (begun,), confirmed
+        )
+        assert earlier_drain_reason((), {"team-a"}, begun, (first,), confirmed) == ""
+
+
+def test_of_two_drains_with_pods_of_one_gang_one_waits() -> None:
+    """Also without a disruption budget: both sets have the pods of the gang."""
+    first, second = recorded(1, 100.0, 0, "team-a"), recorded(0, 101.0, 0, "team-a")
+    for own in (None, second):
+        assert earlier_drain_reason({"uid-team-a-1", "uid-other"}, (), own, (first,), ()) == (
+            "the drain of node-1 is first: it evicts pod team-a/pod-1 too"
+        )
+    assert earlier_drain_reason({"uid-team-a-1"}, (), first, (second,), ()) == ""
+    assert earlier_drain_reason({"uid-other"}, (), None, (first,), ()) == ""

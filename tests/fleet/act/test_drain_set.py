@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
-from nodeguard.fleet.act.drain_set import DrainSet, budget_reason, drain_set
+from nodeguard.fleet.act.drain_set import DrainSet, budget_reason, drain_set, pod_groups, with_gangs
+from nodeguard.model.action import MAX_PODS
 from nodeguard.model.drain import UnknownHolders
 from nodeguard.model.label_selector import LabelSelector
-from nodeguard.model.pod import DisruptionBudget, NodePod, PodKey
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
 
 GPU = DrainCandidate("uid-0", "node-0", "gpu/0000:3b:00", 100.0, ("gpu-lost",), ("GPU-1",))
 WITHOUT_ID = DrainCandidate("uid-0", "node-0", "gpu/0000:3b:00", 100.0, ("gpu-lost",))
@@ -192,3 +194,62 @@ def test_no_pod_leaves_that_may_stay(
             assert any(name in {"GPU-1", "GPU-1::0"} for name in member.gpu_ids or ())
     if candidate is WITHOUT_ID and holders == NONE:
         assert found.pods == ()
+
+
+TRAIN, SERVE = PodGroupKey("team-a", "train"), PodGroupKey("team-a", "serve")
+LOCAL = pod("train-0", "GPU-1", group=TRAIN)
+REMOTE = pod("train-1", "GPU-9", group=TRAIN, tolerates_quarantine=True)
+LAUNCHER = pod("train-launcher", gpu_ids=(), group=TRAIN)
+
+
+def test_a_gang_leaves_with_its_pods_on_other_nodes_and_the_other_holders() -> None:
+    found = drain_set(GPU, (LOCAL, HOLDER, OTHER), NONE)
+    assert pod_groups(found.pods) == (TRAIN,)
+    whole = with_gangs(found, [TRAIN], [LAUNCHER, REMOTE, LOCAL])
+    assert whole == DrainSet((HOLDER, LOCAL, REMOTE, LAUNCHER), groups=(TRAIN,))
+    ending = replace(REMOTE, is_terminating=True)
+    assert with_gangs(found, [TRAIN], [ending, LOCAL]).pods == (HOLDER, LOCAL, ending)
+
+
+def test_a_gang_stays_if_its_pod_on_the_node_has_ended_meanwhile() -> None:
+    found = DrainSet((HOLDER, LOCAL))
+    for members in ([REMOTE], [REMOTE, replace(LOCAL, is_terminating=True)]):
+        assert with_gangs(found, [TRAIN], members) == DrainSet((HOLDER,))
+    assert with_gangs(DrainSet((LOCAL,)), [TRAIN], [REMOTE]) == DrainSet()
+    assert pod_groups([replace(LOCAL, is_terminating=True), HOLDER]) == ()
+
+
+def test_two_gangs_leave_together() -> None:
+    serve = [pod(f"serve-{number}", "GPU-1::0", group=SERVE) for number in range(2)]
+    found = DrainSet((LOCAL, serve[0]))
+    whole = with_gangs(found, [SERVE, TRAIN], [*serve, LOCAL, REMOTE])
+    assert (whole.pods, whole.groups) == ((*serve, LOCAL, REMOTE), (SERVE, TRAIN))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"controller": ""}, "pod team-a/train-1 has no controller that would create a new pod"),
+        (
+            {"controller": "DaemonSet"},
+            "pod team-a/train-1 belongs to its node, so that PodGroup team-a/train cannot leave whole",
+        ),
+        (
+            {"is_static": True},
+            "pod team-a/train-1 belongs to its node, so that PodGroup team-a/train cannot leave whole",
+        ),
+    ],
+)
+def test_a_pod_elsewhere_that_may_not_leave_keeps_its_gang(fields: dict[str, Any], reason: str) -> None:
+    found = DrainSet((HOLDER, LOCAL))
+    assert with_gangs(found, [TRAIN], [LOCAL, replace(REMOTE, **fields)]).reason == reason
+    ending = replace(REMOTE, is_terminating=True, **fields)
+    assert with_gangs(found, [TRAIN], [LOCAL, ending]).reason == ""
+
+
+def test_a_gang_of_more_pods_than_a_drain_can_record_stays() -> None:
+    members = [LOCAL, *(pod(f"train-{number}", "GPU-9", group=TRAIN) for number in range(1, MAX_PODS))]
+    assert with_gangs(DrainSet((LOCAL,)), [TRAIN], members).reason == ""
+    assert with_gangs(DrainSet((HOLDER, LOCAL)), [TRAIN], members).reason == (
+        "501 pods would leave with PodGroup team-a/train: a drain evicts at most 500"
+    )

@@ -1,0 +1,31 @@
+"""PodGroups of scheduling.k8s.io/v1beta1, as far as a drain needs them."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct, field
+
+from nodeguard.kube.objects import TypedObject
+from nodeguard.model.json_decoder import JsonDecoder
+
+
+class _Spec(Struct):
+    # One member is set, which names the mode.
+    mode: dict[str, msgspec.Raw] | None = field(name="disruptionMode", default=None)
+
+
+class _PodGroup(TypedObject):
+    spec: _Spec = field(default_factory=_Spec)
+
+
+_DECODER = JsonDecoder(_PodGroup)
+
+
+def decode_leaves_whole(body: bytes) -> bool:
+    """Return whether the pods of a PodGroup may be disrupted only together. Raises msgspec.MsgspecError, also
+    for a mode of a later Kubernetes version.
+    """
+    mode = _DECODER.decode(body).spec.mode or {"single": msgspec.Raw(b"{}")}
+    if not mode.keys() <= {"single", "all"}:
+        raise msgspec.ValidationError(f"disruptionMode {', '.join(sorted(mode))} is neither single nor all")
+    return "all" in mode

@@ -1,0 +1,222 @@
+"""Drains of a gang with pods on three nodes: all of its pods leave, or none does, however the requests, the views and
+the leaders are timed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from nodeguard.fleet.act.drain_report import DrainState
+from nodeguard.model.action import ActionState
+from nodeguard.model.drain import DrainMode
+from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
+from nodeguard.model.pod import NodePod, PodGroupKey
+from tests.aggregator.actions.drain_replicas import GANG, GRACE, LIMIT, NODE, OTHER, candidate
+from tests.aggregator.actions.test_drains import Scene
+from tests.aggregator.actions.test_random_drains import HISTORIES, STEPS, History
+
+TRAIN = PodGroupKey("team-a", "train")
+REMOTE = "uid-2"
+RANKS = {f"rank-{number}" for number in range(4)}
+
+
+def spread(world: Scene | History, labels: dict[str, str] = GANG) -> None:
+    """Replace the pods by a gang, with two pods on the faulty node and one on each of two others. One of the two on
+    the faulty node holds the faulty GPU. labels: none for pods without a disruption budget.
+    """
+    world.pods.clear()
+    world.whole = {TRAIN}
+    places = ((NODE, "GPU-0"), (NODE, "GPU-1"), (OTHER, "GPU-0"), (REMOTE, "GPU-5"))
+    for number, (node, gpu) in enumerate(places):
+        world.create(node, f"rank-{number}", gpu, labels, group=TRAIN)
+    world.sync()
+
+
+def gang_scene(*, minimum: int = 0, faults: Collection[str] = (NODE,)) -> Scene:
+    """Return a leader and faults of some nodes."""
+    scene = Scene(minimum=minimum)
+    spread(scene)
+    scene.candidates = {node: candidate(node, scene.now) for node in faults}
+    scene.replica.catch_up()
+    return scene
+
+
+def test_all_pods_of_the_gang_leave_and_the_drain_ends_with_the_last_one() -> None:
+    scene = gang_scene()
+    scene.play(5.0)
+    assert set(scene.evicted_names) == RANKS
+    [last] = [uid for uid, (node, _) in scene.pods.items() if node == REMOTE]
+    scene.ends[last] = scene.now + GRACE + 30.0
+    scene.play(GRACE + 10.0)
+    assert [pod.key.uid for _, pod in scene.pods.values()] == [last]
+    assert scene.drain.state == ActionState.RUNNING, "a pod on another node is not gone"
+    scene.play(40.0)
+    assert (scene.drain.state, scene.drain.carried_out) == (ActionState.SUCCEEDED, 4)
+    assert scene.drain.message == (
+        f"4 pods evicted from {NODE}, with the pods of PodGroup team-a/train on all nodes"
+    )
+
+
+@pytest.mark.parametrize("minimum", [1, 3, 4])
+def test_a_budget_that_allows_a_part_keeps_the_gang(minimum: int) -> None:
+    scene = gang_scene(minimum=minimum)
+    scene.play(120.0)
+    assert not scene.evicted
+    assert not scene.stored()
+    assert scene.reason == f"PodDisruptionBudget team-a/gang allows {4 - minimum} of 4 evictions now"
+
+
+def test_a_group_that_may_lose_single_pods_loses_the_holder_only() -> None:
+    scene = gang_scene()
+    scene.whole.clear()
+    scene.play(LIMIT)
+    assert scene.evicted_names == ["rank-0"]
+    assert scene.drain.pod_groups == ()
+
+
+@pytest.mark.parametrize("request_name", ["leaves_whole", "group_pods"])
+def test_a_gang_that_cannot_be_read_stays(monkeypatch: pytest.MonkeyPatch, request_name: str) -> None:
+    scene = gang_scene()
+
+    async def failing(_: object) -> Any:
+        raise PodReadError("no right to get podgroups")
+
+    monkeypatch.setattr(scene.replica, request_name, failing)
+    scene.play(LIMIT)
+    assert not scene.evicted
+    assert scene.reason == "no right to get podgroups"
+
+
+def test_a_running_drain_waits_while_the_gang_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = gang_scene()
+    scene.play(5.0)
+
+    async def failing(_: object) -> Any:
+        raise PodReadError("no response")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.replica, "group_pods", failing)
+        scene.play(GRACE + 20.0)
+        [report] = scene.replica.runner.reports()
+        assert (report.state, report.reason) == (DrainState.RUNNING, "no response")
+    scene.play(20.0)
+    assert scene.drain.state == ActionState.SUCCEEDED
+
+
+def test_observe_names_the_pods_of_all_nodes() -> None:
+    scene = gang_scene()
+    scene.mode = DrainMode.OBSERVE
+    scene.play(10.0)
+    assert not scene.evicted
+    [report] = scene.replica.runner.reports()
+    assert report.state == DrainState.WOULD_DRAIN
+    assert {pod.name for pod in report.pods} == RANKS
+
+
+def test_a_new_leader_evicts_the_rest_of_the_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first leader evicts one pod and ends."""
+    scene = gang_scene()
+    evict = scene.evict
+
+    def single(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        if not is_dry_run and scene.evicted:
+            return Eviction(EvictionState.FAILED, "no connection")
+        return evict(pod, is_dry_run=is_dry_run)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene, "evict", single)
+        scene.play(5.0)
+    assert len(scene.evicted) == 1
+    scene.candidates = {}
+    scene.lead()
+    scene.play(LIMIT)
+    assert set(scene.evicted_names) == RANKS
+    assert [drain.state for drain in scene.stored()] == [ActionState.SUCCEEDED]
+
+
+@pytest.mark.parametrize("labels", [GANG, {}], ids=["with a budget", "without a budget"])
+def test_of_two_faulty_nodes_of_a_gang_one_has_its_drain(labels: dict[str, str]) -> None:
+    scene = gang_scene(faults=(NODE, OTHER))
+    spread(scene, labels)
+    scene.create(OTHER, "single", "GPU-0", {})
+    scene.play(LIMIT)
+    assert set(scene.evicted_names) == {*RANKS, "single"}
+    drains = sorted(scene.stored(), key=lambda drain: drain.node)
+    assert [drain.state for drain in drains] == 2 * [ActionState.SUCCEEDED]
+    gang = [drain for drain in drains if drain.pod_groups]
+    assert len(gang) == 1, "the gang counts once"
+
+
+def test_a_pod_that_joins_the_gang_before_its_begin_leaves_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorded set is outdated: it is withdrawn, and recorded again."""
+    scene = gang_scene()
+    read, readings = scene.replica.group_pods, list[int]()
+
+    async def joining(groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+        readings.append(len(scene.stored()))
+        if readings == [0, 1]:
+            scene.create(REMOTE, "rank-4", "GPU-6", GANG, group=TRAIN)
+            scene.sync()
+        return await read(groups)
+
+    monkeypatch.setattr(scene.replica, "group_pods", joining)
+    scene.play(LIMIT)
+    assert set(scene.evicted_names) == {*RANKS, "rank-4"}
+    assert scene.drain.attempt == 2
+
+
+class GangHistory(History):
+    """A history with a gang over nodes, and faults of two of them. forbidden: pods of the gang that were evicted first
+    while its budget did not allow all of them.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        spread(self)
+        self.forbidden: list[str] = []
+
+    def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        present = [item for _, item in self.pods.values() if item.group == TRAIN]
+        is_first = not any(item.is_evicted for item in present) and len(present) == 4
+        allowed = self.allowed
+        response = super().evict(pod, is_dry_run=is_dry_run)
+        is_evicted = response.state == EvictionState.ACCEPTED and not is_dry_run
+        to_evict = sum(not item.is_terminating for item in present)
+        if self.is_calm and is_first and is_evicted and allowed < to_evict:
+            self.forbidden.append(pod.key.name)
+        return response
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_random_histories_of_a_gang(part: int) -> None:
+    """Budgets do not change in these histories, and pods do not end by themselves."""
+    whole = unharmed = 0
+    for seed in range(2 * part, 2 * HISTORIES, 8):
+        history = GangHistory(seed)
+
+        async def play(history: GangHistory = history) -> None:
+            for _ in range(STEPS):
+                await history.step()
+            history.candidates = {node: candidate(node, history.now) for node in (NODE, OTHER)}
+            await history.finish()
+
+        try:
+            asyncio.run(play())
+            left = {uid.rpartition("-")[0] for uid in history.evicted} & RANKS
+            assert left in (set(), RANKS), f"a part of the gang left: {left}"
+            assert bool(left) == (history.minimum == 0), f"minimum {history.minimum}, left {left}"
+            assert not history.forbidden
+            assert all(action.state.is_finished for action in history.stored())
+            gangs = [action for action in history.stored() if action.pod_groups and action.begun_at]
+            assert len([action for action in gangs if not action.state.is_withdrawn]) <= 1
+            whole += left == RANKS
+            unharmed += not left
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+    assert whole > HISTORIES // 20, "few histories drain the gang"
+    assert unharmed > HISTORIES // 20, "few histories keep the gang"
