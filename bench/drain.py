@@ -37,6 +37,7 @@ from tests.daemonset.helm import grant_rights
 from tests.e2e.bulk_nodes import for_each, make_nodes, wait_until_schedulable
 from tests.e2e.fleet import Aggregator, Fleet, deployed_fleet
 from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report, reporting_swarm
+from tests.e2e.training import running_status
 from tests.e2e.watcher import CollectionWatcher, Watcher
 from tests.kubelet.audit import Audit
 
@@ -210,16 +211,8 @@ def make_pods(made: Cluster, names: list[str], count: int, spare: str) -> None:
         body["metadata"]["ownerReferences"] = [owner]
         body["spec"]["nodeName"] = node
         await api.request("POST", f"{NAMESPACE}/pods", body=body)
-        devices = [{"resourceID": f"GPU-{gpu}", "health": "Healthy"}]
-        container = {
-            "name": "work", "image": "work", "imageID": "", "ready": True, "restartCount": 0,
-            "state": {"running": {"startedAt": "2026-11-01T00:00:00Z"}},
-            "allocatedResourcesStatus": [{"name": "nvidia.com/gpu", "resources": devices}],
-        }  # fmt: skip
-        ready = {"type": "Ready", "status": "True"}
-        status = {"phase": "Running", "containerStatuses": [container], "conditions": [ready]}
         path = f"{NAMESPACE}/pods/{name}/status"
-        await api.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+        await api.request("PATCH", path, body=running_status(f"GPU-{gpu}"), content_type=MERGE_PATCH)
 
     places = [(f"{name}-{number}", name, number) for name in names for number in range(count)]
     for_each(made, [*places, *((f"bare-{name}", spare, 0) for name in names)], make)

@@ -31,6 +31,7 @@ from tests.e2e.training import (
     holder,
     replica_set,
     running,
+    running_status,
 )
 from tests.waiting import until
 
@@ -72,15 +73,8 @@ class Kubelet:
             self._cluster.kubectl("delete", "pod", name, *options)
         elif node in self._free and uid not in self._started:
             self._started.add(uid)
-            devices = [{"resourceID": self._free[node].pop(0), "health": "Healthy"}]
-            container = {
-                "name": "work", "image": "work", "imageID": "", "ready": True, "restartCount": 0,
-                "state": {"running": {"startedAt": "2026-11-01T00:00:00Z"}},
-                "allocatedResourcesStatus": [{"name": "nvidia.com/gpu", "resources": devices}],
-            }  # fmt: skip
-            ready = {"type": "Ready", "status": "True"}
-            status = {"phase": "Running", "containerStatuses": [container], "conditions": [ready]}
-            self._cluster.api.patch(f"{PODS}/{name}/status", {"status": status})
+            status = running_status(self._free[node].pop(0))
+            self._cluster.api.patch(f"{PODS}/{name}/status", status)
 
 
 @contextmanager

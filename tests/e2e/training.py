@@ -53,6 +53,18 @@ def replica_set(
     }
 
 
+def running_status(*gpus: str) -> dict[str, Any]:
+    """Return the status of a running pod of one container with some GPUs, as a kubelet reports it. gpus: their ids."""
+    devices = [{"resourceID": gpu, "health": "Healthy"} for gpu in gpus]
+    container = {
+        "name": "work", "image": "work", "imageID": "", "ready": True, "restartCount": 0,
+        "state": {"running": {"startedAt": "2026-11-01T00:00:00Z"}},
+        "allocatedResourcesStatus": [{"name": GPU, "resources": devices}],
+    }  # fmt: skip
+    ready = {"type": "Ready", "status": "True"}
+    return {"status": {"phase": "Running", "containerStatuses": [container], "conditions": [ready]}}
+
+
 def running(cluster: Cluster, node: str) -> set[str]:
     """Return the names of the running pods of a node."""
     return {
