@@ -10,18 +10,22 @@ from pathlib import Path
 from tests.controlplane.api import Object
 from tests.daemonset.manifests import AGGREGATOR, NAMESPACE
 
-# Only the aggregators: thousands of requests of kubelets and controllers would be written otherwise.
+_USERS = [f"system:serviceaccount:{NAMESPACE}:{AGGREGATOR}"]
+
+# Only the aggregators: thousands of requests of kubelets and controllers would be written otherwise. Whether an
+# eviction is a dry run is in its body.
 _POLICY: Object = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived", "ResponseStarted"],
     "rules": [
-        {"level": "Metadata", "users": [f"system:serviceaccount:{NAMESPACE}:{AGGREGATOR}"]},
+        {"level": "Request", "users": _USERS, "resources": [{"resources": ["pods/eviction"]}]},
+        {"level": "Metadata", "users": _USERS},
         {"level": "None"},
     ],
 }
 
-_FORBIDDEN = 403
+_CREATED, _FORBIDDEN = 201, 403
 
 _WRITES = frozenset({"create", "update", "patch", "delete"})
 
@@ -59,6 +63,16 @@ class Audit:
                 for request, count in self.counts(since).items()
                 if request.split()[0] in _WRITES and not request.endswith(" leases")
             }
+        )
+
+    def evictions(self) -> Counter[str]:
+        """Return how often each pod was evicted, by namespace and name: without dry runs, and requests that failed."""
+        return Counter(
+            f"{event['objectRef']['namespace']}/{event['objectRef']['name']}"
+            for event in self._events(0)
+            if _action(event) == "create pods/eviction"
+            and event["responseStatus"]["code"] == _CREATED
+            and "dryRun" not in event["requestObject"]["deleteOptions"]
         )
 
     def forbidden(self, since: int = 0) -> list[str]:
