@@ -7,10 +7,8 @@ devices of running pods, and ends the pods that are deleted, as a kubelet does.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from subprocess import CalledProcessError
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -24,6 +22,7 @@ from tests.e2e.training import (
     DRAIN,
     PODS,
     REPLICA_SETS,
+    Kubelet,
     create_namespace,
     drain_states,
     drains,
@@ -31,50 +30,11 @@ from tests.e2e.training import (
     holder,
     replica_set,
     running,
-    running_status,
 )
 from tests.waiting import until
 
 FAULTY, SPARE = "gpu-1", "gpu-2"
 pytestmark = pytest.mark.slow
-
-
-class Kubelet:
-    """Reports that the pods of a node run, with the ids of their GPUs, and ends the pods that are deleted."""
-
-    def __init__(self, cluster: Cluster, ids: dict[str, list[str]]) -> None:
-        self._cluster = cluster
-        self._free = {node: list(gpus) for node, gpus in ids.items()}
-        self._started: set[str] = set()
-        self.deleted: set[str] = set()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Kubelet:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.05):
-            for pod in self._cluster.api.get(PODS)["items"]:
-                with suppress(OSError, CalledProcessError):
-                    self._sync(pod)
-
-    def _sync(self, pod: Any) -> None:
-        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        node = pod["spec"].get("nodeName")
-        if pod["metadata"].get("deletionTimestamp"):
-            self.deleted.add(name)
-            options = ("--force", "--grace-period=0", "--wait=false", "-n", "team-a")
-            self._cluster.kubectl("delete", "pod", name, *options)
-        elif node in self._free and uid not in self._started:
-            self._started.add(uid)
-            status = running_status(self._free[node].pop(0))
-            self._cluster.api.patch(f"{PODS}/{name}/status", status)
 
 
 @contextmanager

@@ -1,8 +1,11 @@
-"""Eight pods of one GPU each, in a namespace of their own, and the drains of their node."""
+"""Pods with GPUs in a namespace of their own, without a kubelet, and the drains of their nodes."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
+from subprocess import CalledProcessError
 from types import MappingProxyType
 from typing import Any
 
@@ -59,10 +62,49 @@ def running_status(*gpus: str) -> dict[str, Any]:
     container = {
         "name": "work", "image": "work", "imageID": "", "ready": True, "restartCount": 0,
         "state": {"running": {"startedAt": "2026-11-01T00:00:00Z"}},
-        "allocatedResourcesStatus": [{"name": GPU, "resources": devices}],
+        **({"allocatedResourcesStatus": [{"name": GPU, "resources": devices}]} if devices else {}),
     }  # fmt: skip
     ready = {"type": "Ready", "status": "True"}
     return {"status": {"phase": "Running", "containerStatuses": [container], "conditions": [ready]}}
+
+
+class Kubelet:
+    """Reports that the pods of a node run, with the ids of their GPUs, and ends the pods that are deleted."""
+
+    def __init__(self, cluster: Cluster, ids: dict[str, list[str]]) -> None:
+        self._cluster = cluster
+        self._free = {node: list(gpus) for node, gpus in ids.items()}
+        self._held: dict[str, list[str]] = {}
+        self.deleted: set[str] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Kubelet:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.05):
+            for pod in self._cluster.api.get(PODS)["items"]:
+                with suppress(OSError, CalledProcessError):
+                    self._sync(pod)
+
+    def _sync(self, pod: Any) -> None:
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        node = pod["spec"].get("nodeName")
+        if pod["metadata"].get("deletionTimestamp"):
+            self.deleted.add(name)
+            self._free.get(node, []).extend(self._held.pop(uid, []))
+            options = ("--force", "--grace-period=0", "--wait=false", "-n", "team-a")
+            self._cluster.kubectl("delete", "pod", name, *options)
+        elif node in self._free and uid not in self._held:
+            limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
+            ids = self._held[uid] = [self._free[node].pop(0) for _ in range(int(limits.get(GPU, 0)))]
+            self._cluster.api.patch(f"{PODS}/{name}/status", running_status(*ids))
 
 
 def running(cluster: Cluster, node: str) -> set[str]:
