@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nodeguard.fleet.act.drain_report import DrainReport
-from nodeguard.fleet_api.schema.drain import DrainView, PodView
+from nodeguard.fleet_api.schema.drain import DrainView, PodGroupView, PodView
 from nodeguard.fleet_api.service_state import age
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.projection import project
@@ -19,6 +19,7 @@ def drain_views(reports: Iterable[DrainReport], now: Instant, uid: str = "") -> 
             report,
             state=report.state.value,
             pods=tuple(project(PodView, pod) for pod in report.pods),
+            pod_groups=tuple(project(PodGroupView, group) for group in report.pod_groups),
             since=rfc3339(report.since),
             age=age(now, report.since),
         )

@@ -6,11 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
-from nodeguard.fleet_api.schema.status import FleetStatus
+from nodeguard.fleet_api.drain import drain_views
+from nodeguard.fleet_api.schema.drain import DrainPreview
+from nodeguard.fleet_api.schema.status import VERSION, FleetStatus
 from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.drain import preview_view
 from nodeguard.fleet_api.text.status import status_view
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
-from nodeguard.model.pod import PodKey
+from nodeguard.model.instant import rfc3339
+from nodeguard.model.pod import PodGroupKey, PodKey
 from tests.cli.fleet_output import LEADER, facts
 from tests.fleet.scene import Fleet, finding
 
@@ -65,6 +69,18 @@ def test_the_status_counts_drains_and_names_one_that_waits(
 ) -> None:
     drains = [drain(fleet, number, state, "it ends") for number, state in enumerate(states)]
     assert facts(status_view(status_of(fleet, drains, []))).get("drains") == shown
+
+
+@pytest.mark.parametrize("state", [DrainState.RUNNING, DrainState.WOULD_DRAIN])
+def test_the_gangs_that_leave_whole_are_named(fleet: Fleet, state: DrainState) -> None:
+    gang = replace(drain(fleet, 0, state), pod_groups=(PodGroupKey("team-a", "train"),))
+    pods = "2 pods (team-a/train-0, team-a/train-1), with all pods of PodGroup team-a/train"
+    shown = facts(status_view(status_of(fleet, [gang], [])))["drains"]
+    assert shown in (f"node node-0: evicts {pods}", f"node node-0: dry run: it would evict {pods}")
+    [view] = drain_views([gang], fleet.now)
+    preview = DrainPreview(VERSION, rfc3339(fleet.wall), "node-0", (view,), "")
+    [line] = [text for text in facts(preview_view(preview)).values() if "2 pods" in text]
+    assert line.endswith(" evicted, with all pods of PodGroup team-a/train")
 
 
 def test_a_failed_drain_is_named_first(fleet: Fleet) -> None:

@@ -53,7 +53,7 @@ async def assess(
             cluster, drain_set(candidate, await cluster.node_pods(candidate.node), unknown_holders)
         )
         if found.reason:
-            return Assessment(found.pods, found.reason)
+            return Assessment(found.pods, found.reason, groups=found.groups)
         to_evict = [pod for pod in found.pods if not pod.is_terminating]
         protected = set()
         for namespace in sorted({pod.key.namespace for pod in to_evict}):
@@ -61,7 +61,7 @@ async def assess(
             budgets = await cluster.disruption_budgets(namespace)
             reason = budget_reason(members, budgets)
             if reason:
-                return Assessment(found.pods, reason)
+                return Assessment(found.pods, reason, groups=found.groups)
             if any(budget.selects(pod) for budget in budgets for pod in members):
                 protected.add(namespace)
     except PodReadError as error:

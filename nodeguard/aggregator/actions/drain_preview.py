@@ -54,6 +54,7 @@ async def _preview(
         DrainState.WAITS if reason else DrainState.WOULD_DRAIN,
         reason,
         tuple(pod.key for pod in assessment.pods),
+        assessment.groups,
     )
 
 

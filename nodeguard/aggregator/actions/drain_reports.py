@@ -8,7 +8,7 @@ from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.model.action import NodeAction
-from nodeguard.model.pod import PodKey
+from nodeguard.model.pod import PodGroupKey, PodKey
 
 _Key = tuple[str, str]
 
@@ -27,7 +27,15 @@ def drain_reports(
         if key not in candidates and not action.state.is_finished:
             reason = attempts.get(key, DrainAttempt()).reason
             yield DrainReport(
-                action.node, action.uid, "", (), action.created_at, DrainState.RUNNING, reason, action.pods
+                action.node,
+                action.uid,
+                "",
+                (),
+                action.created_at,
+                DrainState.RUNNING,
+                reason,
+                action.pods,
+                action.pod_groups,
             )
     for key, candidate in candidates.items():
         report = _report(candidate, stored.get(key), attempts.get(key, DrainAttempt()))
@@ -40,15 +48,18 @@ def _report(
 ) -> DrainReport | None:
     """Return the report of a candidate; None for one that is drained, or that has no pod to evict."""
     state, reason, pods = DrainState.WAITS, candidate.blocker, tuple[PodKey, ...]()
+    groups: tuple[PodGroupKey, ...] = ()
     if action is not None:
         if action.state.is_finished:
             return None
         state, reason, pods = DrainState.RUNNING, attempt.reason, action.pods
+        groups = action.pod_groups
     elif not candidate.blocker:
         assessment = attempt.assessment
         if assessment is None or not (assessment.reason or assessment.pods):
             return None
         reason, pods = assessment.reason, tuple(pod.key for pod in assessment.pods)
+        groups = assessment.groups
         state = DrainState.WAITS if reason else DrainState.WOULD_DRAIN
     return DrainReport(
         candidate.node,
@@ -59,4 +70,5 @@ def _report(
         state,
         reason,
         pods,
+        groups,
     )

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from nodeguard.model.pod import PodKey
+from nodeguard.model.pod import PodGroupKey, PodKey
 
 
 class DrainState(StrEnum):
@@ -37,3 +37,5 @@ class DrainReport(Struct, frozen=True):
     """Why it waits, or what a running drain waits for; empty for nothing."""
     pods: tuple[PodKey, ...] = ()
     """The pods that leave, as far as they are known."""
+    pod_groups: tuple[PodGroupKey, ...] = ()
+    """PodGroups of which all pods leave, also those on other nodes."""

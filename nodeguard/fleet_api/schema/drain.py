@@ -18,6 +18,15 @@ class PodView(Struct, frozen=True):
     """Its uid: a later pod of the same name has another one."""
 
 
+class PodGroupView(Struct, frozen=True):
+    """A PodGroup."""
+
+    namespace: str
+    """Its namespace."""
+    name: str
+    """Its name."""
+
+
 class DrainView(Struct, frozen=True):
     """A quarantined resource from which work is to leave."""
 
@@ -36,6 +45,8 @@ class DrainView(Struct, frozen=True):
     """When its quarantine began."""
     age: float
     """Seconds since then."""
+    pod_groups: tuple[PodGroupView, ...] = ()
+    """PodGroups of which all pods leave, also those on other nodes."""
 
 
 class DrainPreview(Struct, frozen=True):

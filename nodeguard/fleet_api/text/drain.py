@@ -67,15 +67,15 @@ def _preview_rows(preview: DrainPreview) -> Iterator[Row]:
     if preview.reason:
         yield Field(preview.node, preview.reason)
     for drain in preview.drains:
-        pods = count_noun(len(drain.pods), "pod")
+        pods, gangs = count_noun(len(drain.pods), "pod"), _gangs(drain)
         match drain.state:
             case DrainState.WAITS:
                 text, style = f"{pods} would stay: {drain.reason}" if drain.pods else drain.reason, "warning"
             case DrainState.RUNNING:
                 verb = "is" if len(drain.pods) == 1 else "are"
-                text, style = f"{pods} {verb} being evicted: {drain.reason}".rstrip(": "), "suspect"
+                text, style = f"{pods} {verb} being evicted{gangs}: {drain.reason}".rstrip(": "), "suspect"
             case _:
-                text, style = f"{pods} would be evicted" if drain.pods else "no pod to evict", ""
+                text, style = f"{pods} would be evicted{gangs}" if drain.pods else "no pod to evict", ""
         checks = f"{', '.join(drain.checks)}: " if drain.checks else ""
         yield Field(target_text(drain.resource) if drain.resource else "node", f"{checks}{text}", style)
         for pod in drain.pods:
@@ -89,13 +89,19 @@ def pod_names(pods: Collection[PodView]) -> str:
     return f"{count_noun(len(names), 'pod')} ({', '.join(names[:_NAMED])}{more})"
 
 
+def _gangs(drain: DrainView) -> str:
+    """Return the gangs that leave whole, after the number of pods."""
+    names = [f"{group.namespace}/{group.name}" for group in drain.pod_groups]
+    return f", with all pods of PodGroup {', '.join(names)}" if names else ""
+
+
 def drain_text(drain: DrainView) -> str:
     """Return what leaves a node, or why it stays."""
     match drain.state:
         case DrainState.WOULD_DRAIN:
-            return f"dry run: it would evict {pod_names(drain.pods)}"
+            return f"dry run: it would evict {pod_names(drain.pods)}{_gangs(drain)}"
         case DrainState.RUNNING:
             reason = f": {drain.reason}" if drain.reason else ""
-            return f"evicts {pod_names(drain.pods)}{reason}"
+            return f"evicts {pod_names(drain.pods)}{_gangs(drain)}{reason}"
     resource = "the node" if drain.resource == NODE else target_label(drain.resource)
     return f"the work of {resource} stays for now: {drain.reason}"

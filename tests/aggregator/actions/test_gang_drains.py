@@ -50,6 +50,8 @@ def test_all_pods_of_the_gang_leave_and_the_drain_ends_with_the_last_one() -> No
     scene = gang_scene()
     scene.play(5.0)
     assert set(scene.evicted_names) == RANKS
+    [report] = scene.replica.runner.reports()
+    assert report.pod_groups == (TRAIN,)
     [last] = [uid for uid, (node, _) in scene.pods.items() if node == REMOTE]
     scene.ends[last] = scene.now + GRACE + 30.0
     scene.play(GRACE + 10.0)
@@ -116,6 +118,7 @@ def test_observe_names_the_pods_of_all_nodes() -> None:
     [report] = scene.replica.runner.reports()
     assert report.state == DrainState.WOULD_DRAIN
     assert {pod.name for pod in report.pods} == RANKS
+    assert report.pod_groups == (TRAIN,)
 
 
 def test_a_new_leader_evicts_the_rest_of_the_gang(monkeypatch: pytest.MonkeyPatch) -> None:
