@@ -253,3 +253,32 @@ def test_a_gang_of_more_pods_than_a_drain_can_record_stays() -> None:
     assert with_gangs(DrainSet((HOLDER, LOCAL)), [TRAIN], members).reason == (
         "501 pods would leave with PodGroup team-a/train: a drain evicts at most 500"
     )
+
+
+GANG_PODS = st.lists(
+    st.tuples(st.sampled_from([None, TRAIN, SERVE]), st.booleans(), st.booleans(), st.booleans()), max_size=8
+)
+
+
+@given(GANG_PODS, st.sets(st.sampled_from([TRAIN, SERVE])))
+def test_a_set_has_all_running_pods_of_a_gang_or_none(
+    drawn: list[tuple[PodGroupKey | None, bool, bool, bool]], whole: set[PodGroupKey]
+) -> None:
+    """Each pod has a group or none, is on the node or elsewhere, ends before or between the two lists, or not."""
+    pods = [
+        (pod(f"pod-{number}", "GPU-1", group=group, is_terminating=is_ending), is_local, is_gone)
+        for number, (group, is_local, is_ending, is_gone) in enumerate(drawn)
+    ]
+    found = drain_set(GPU, [item for item, is_local, _ in pods if is_local], NONE)
+    groups = [group for group in pod_groups(found.pods) if group in whole]
+    members = [item for item, _, is_gone in pods if item.group in groups and not is_gone]
+    result = with_gangs(found, groups, members)
+    assert result.reason == ""
+    assert any(not item.is_terminating for item in result.pods) or result == DrainSet()
+    for group in whole:
+        running = {item.key for item in members if item.group == group and not item.is_terminating}
+        leaving = {item.key for item in result.pods if item.group == group and not item.is_terminating}
+        assert leaving in (set(), running)
+        assert bool(leaving) == (group in result.groups)
+    others = {item.key for item in found.pods if item.group not in groups}
+    assert {item.key for item in result.pods if item.group not in groups} in (set(), others)
