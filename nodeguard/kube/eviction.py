@@ -4,7 +4,7 @@ the lease.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 
 from nodeguard.kube.client import Query
 from nodeguard.kube.disruption_budgets import decode_budgets
@@ -13,7 +13,7 @@ from nodeguard.kube.fenced_client import JSON, FencedClient, FencedError, NotPer
 from nodeguard.kube.gpu_pods import decode_gpu_pods, decode_page
 from nodeguard.kube.node_pods import PATH
 from nodeguard.kube.pod_group import decode_leaves_whole
-from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
+from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodReadError
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
 
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -34,10 +34,13 @@ _NOT_LEADING = "this aggregator may not write now: it does not hold the lease"
 
 
 class KubernetesDrainCluster:
-    """See DrainCluster."""
+    """See DrainCluster. show: shows drains on their Nodes."""
 
-    def __init__(self, client: FencedClient) -> None:
+    def __init__(
+        self, client: FencedClient, show: Callable[[Collection[NodeDrain]], object] = lambda _: None
+    ) -> None:
         self._client = client
+        self._show = show
 
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         """Return the pods of a Node that are not finished. Raises PodReadError."""
@@ -117,6 +120,10 @@ class KubernetesDrainCluster:
         except (NotPermittedError, FencedError):
             return Eviction(EvictionState.FAILED, _NOT_LEADING)
         return Eviction(EvictionState.ACCEPTED)
+
+    def show(self, drains: Collection[NodeDrain]) -> None:
+        """Show some drains on their Nodes, and no other drain on any Node."""
+        self._show(drains)
 
     async def _read(self, path: str, query: Query) -> bytes:
         try:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.executors.kube.desired import foreign_taints, is_unmarked, unmarked_node
+from nodeguard.executors.kube.drain_conditions import own_drain_conditions
 from nodeguard.fleet.incidents.events import resolve
 from nodeguard.kube import device_rules, incident_writer, nodes
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, Query
@@ -19,7 +20,7 @@ from nodeguard.kube.incident_projection import incident_status, to_incident
 from nodeguard.kube.lease import Lease
 from nodeguard.kube.lease_record import LEASE_SECONDS
 from nodeguard.kube.node_patch import mark_patch
-from nodeguard.kube.unmark import remove_condition
+from nodeguard.kube.unmark import remove_conditions
 from nodeguard.kube.watch import PagedList
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.node import Node
@@ -108,7 +109,7 @@ async def _clear_nodes(api: ApiClient, lease: Lease, cleared: set[str], foreign:
     async for node in _listed_nodes(api):
         if foreign_taints(node):
             foreign.add(node.name)
-        if not is_unmarked(node):
+        if not is_unmarked(node) or own_drain_conditions(node):
             is_complete = False
             if await _clear(api, node):
                 cleared.add(node.name)
@@ -121,8 +122,9 @@ async def _clear(api: ApiClient, node: Node) -> bool:
     """Remove the marks of a Node. Return whether that succeeded; another writer may have changed the Node."""
     try:
         if (patch := mark_patch(node, unmarked_node(node), 0)) is not None:
-            await api.request("PATCH", f"{nodes.PATH}/{node.name}", body=patch, content_type=MERGE_PATCH)
-        await remove_condition(api, node)
+            path = f"{nodes.PATH}/{node.name}"
+            node = nodes.decode_node(await api.request("PATCH", path, body=patch, content_type=MERGE_PATCH))
+        await remove_conditions(api, node)
     except ApiError as error:
         if error.status not in {404, 409}:
             raise

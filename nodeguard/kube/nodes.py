@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct, field
 
+from nodeguard.executors.kube.drain_conditions import DRAIN_CONDITIONS
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.node_patch import HEALTHY_CONDITION
 from nodeguard.kube.objects import TypedObject
@@ -73,6 +74,11 @@ def decode_node(raw: msgspec.Raw | bytes) -> Node:
         taints=spec.taints,
         unschedulable=spec.unschedulable,
         condition=NodeCondition(own[0].status, own[0].reason, own[0].message) if own else None,
+        drain_conditions={
+            condition.type: NodeCondition(condition.status, condition.reason, condition.message)
+            for condition in status.conditions
+            if condition.type in DRAIN_CONDITIONS
+        },
         gpus=int(gpus) if _COUNT.match(gpus) else 0,
         ready=all(condition.status == "True" for condition in ready),
         not_ready_since=max(

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from nodeguard.kube import device_rules, nodes
 from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient
+from nodeguard.kube.drain_condition_writer import drain_condition_patch
 from nodeguard.kube.errors import ApiError, may_have_succeeded
 from nodeguard.kube.node_patch import condition_patch, unmark_patch
 from nodeguard.model.mark import MarkRecord
@@ -43,7 +44,7 @@ async def unmark_node(
                 lost = error
             if attempt == _ATTEMPTS - 1 or not (is_first_lost or error.status == 409):
                 raise (lost or error) from None
-    await remove_condition(api, node)
+    await remove_conditions(api, node)
     for rule in rules:
         try:
             await api.request("DELETE", f"{device_rules.PATH}/{rule}")
@@ -53,8 +54,11 @@ async def unmark_node(
     return tuple(taint for taint in node.taints if taint.key.startswith(PREFIX))
 
 
-async def remove_condition(api: ApiClient, node: Node) -> None:
-    """Remove nodeguard's condition from a Node, if it has one. Raises ApiError."""
+async def remove_conditions(api: ApiClient, node: Node) -> None:
+    """Remove nodeguard's conditions from a Node, if it has any. Raises ApiError."""
+    path = f"{nodes.PATH}/{node.name}/status"
     if (patch := condition_patch(node, NodeCondition("", ""), 0.0)) is not None:
-        path = f"{nodes.PATH}/{node.name}/status"
+        response = await api.request("PATCH", path, body=patch, content_type=STRATEGIC_MERGE_PATCH)
+        node = nodes.decode_node(response)
+    if (patch := drain_condition_patch(node, None, 0.0)) is not None:
         await api.request("PATCH", path, body=patch, content_type=STRATEGIC_MERGE_PATCH)

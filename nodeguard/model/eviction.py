@@ -37,6 +37,19 @@ class Eviction(Struct, frozen=True):
     message: str = ""
 
 
+class NodeDrain(Struct, frozen=True):
+    """A drain of all pods of a Node that use GPUs, as the Node shows it."""
+
+    uid: str
+    """Of the Node."""
+    node: str
+    pods: int
+    """How many pods it evicts."""
+    left: int | None
+    """How many of them are left; None if they were not read yet."""
+    is_done: bool
+
+
 class PodReadError(Exception):
     """Pods, PodGroups or disruption budgets cannot be read. The message has the reason and the remedy."""
 
@@ -64,3 +77,6 @@ class DrainCluster(Protocol):
 
     async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
         """Evict a pod, if it is still the one that was read. is_dry_run: only ask whether it is allowed."""
+
+    def show(self, drains: Collection[NodeDrain]) -> None:
+        """Show some drains on their Nodes, and no other drain on any Node."""

@@ -69,9 +69,10 @@ class Node(Struct, frozen=True):
 
     uid: distinguishes it from an earlier Node of the same name. version: the resourceVersion, sent with every
     write of taints. annotations: only keys that start with PREFIX. taints: all, in order. condition:
-    NodeguardHealthy, None if absent. gpus: number of GPUs in the node's capacity; 0 if no device plugin or
-    driver reports it. ready: whether the Ready condition is True. not_ready_since: when it ceased to be, in
-    seconds since the epoch; 0 if it is True or this is unknown.
+    NodeguardHealthy, None if absent. drain_conditions: `DrainInProgress` and `Drained`, by type, whichever
+    program set them. gpus: number of GPUs in the node's capacity; 0 if no device plugin or driver reports it.
+    ready: whether the Ready condition is True. not_ready_since: when it ceased to be, in seconds since the
+    epoch; 0 if it is True or this is unknown.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Node(Struct, frozen=True):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     condition: NodeCondition | None = None
+    drain_conditions: dict[str, NodeCondition] = {}
     gpus: int = 0
     ready: bool = True
     not_ready_since: float = 0.0

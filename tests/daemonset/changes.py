@@ -88,6 +88,9 @@ OWN_WRITES = {
     "hold by `nodeguard unmark`": annotate(hold="ada: test"),
     "condition": condition(**{**HEALTHY, "status": "True", "reason": "Healthy"}),
     "condition removed": MARK_CHANGES["condition removed"],
+    "condition of a drain": condition(
+        type="Drained", status="True", reason="NodeguardDrained", message="8 of 8 pods have left"
+    ),
 }
 
 
@@ -109,6 +112,7 @@ FOREIGN_WRITES = {
     "taint that evicts": taints(FOREIGN, MARK, {**OTHER_MARK, "effect": "NoExecute"}),
     "provider": Change({"spec": {"providerID": "x://y"}}),
     "finalizer": Change({"metadata": {"finalizers": ["example.com/x"]}}),
+    "condition of another drain": condition(type="Drained", status="True", reason="Kubectl", message="x"),
     "other condition": condition(type="Ready", status="False", reason="Forged", message="x"),
     "features": Change({"status": {"features": {"supplementalGroupsPolicy": True}}}, status=True),
     "capacity": Change({"status": {"capacity": {"nvidia.com/gpu": "0"}}}, status=True),

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nodeguard.model.eviction import Eviction, EvictionState
+from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain
 from nodeguard.model.label_selector import LabelSelector, Requirement
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
 
@@ -116,6 +116,9 @@ class ModelPods:
             for budget in self.budgets
             if budget.namespace == namespace
         )
+
+    def show(self, drains: Collection[NodeDrain]) -> None:
+        """Do nothing: there are no Nodes."""
 
     async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
         """Answer as the API server: it judges and uses the budget before it compares the preconditions."""

@@ -51,6 +51,7 @@ ANNOTATIONS = {
     "nodeguard.dev/state": RECORD,
     "nodeguard.dev/epoch": "4",
 }
+DRAINED = {"type": "Drained", "status": "True", "reason": "NodeguardDrained", "message": "test"}
 CONDITION = {"type": "NodeguardHealthy", "status": "False", "reason": "Quarantined", "message": "test"}
 
 
@@ -105,7 +106,7 @@ def mark(control: Cluster, name: str) -> None:
     control.api.patch(
         path, {"metadata": {"annotations": ANNOTATIONS}, "spec": {"taints": TAINTS, "unschedulable": True}}
     )
-    control.api.patch(f"{path}/status", {"status": {"conditions": [CONDITION]}}, "strategic-merge")
+    control.api.patch(f"{path}/status", {"status": {"conditions": [CONDITION, DRAINED]}}, "strategic-merge")
     rule: Object = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceTaintRule",

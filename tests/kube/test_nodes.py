@@ -26,6 +26,7 @@ async def test_a_node_is_decoded_without_unused_fields(api: ApiClient, controlpl
     body["status"]["conditions"].append(
         {"type": "NodeguardHealthy", "status": "False", "reason": "Fault", "message": "a GPU is lost"}
     )
+    body["status"]["conditions"].append({"type": "Drained", "status": "True", "reason": "KubectlDrain"})
     controlplane.api.post("/api/v1/nodes", body)
     raw = await api.request("GET", "/api/v1/nodes/node-1")
     meta = json.loads(raw)["metadata"]
@@ -37,6 +38,7 @@ async def test_a_node_is_decoded_without_unused_fields(api: ApiClient, controlpl
     assert Taint("theirs", "NoExecute", time_added="2026-01-01T00:00:00Z") in parsed.taints
     assert parsed.unschedulable
     assert parsed.condition == NodeCondition("False", "Fault", "a GPU is lost")
+    assert parsed.drain_conditions == {"Drained": NodeCondition("True", "KubectlDrain")}
     assert parsed.gpus == 8
 
 

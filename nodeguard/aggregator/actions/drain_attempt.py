@@ -72,6 +72,8 @@ class DrainAttempt(Struct):
     outcome: ActionOutcome | None = None
     reason: str = ""
     """What the drain that has begun waits for."""
+    left: int | None = None
+    """Pods of the stored drain that were not gone at the latest reading; None before the first one."""
 
     @property
     def may_leave(self) -> bool:
@@ -98,6 +100,7 @@ class DrainAttempt(Struct):
         self.is_refused = self.has_evicted = False
         self.may_evict = True
         self.outcome, self.reason, self.problems = None, "", {}
+        self.left = None
         if action is not None:
             self.due_at = -inf
 

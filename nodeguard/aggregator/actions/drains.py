@@ -27,6 +27,7 @@ from nodeguard.fleet.act.drain_progress import (
     drain_action,
     next_step,
     requested_drains,
+    shown_drains,
     stored_drain,
 )
 from nodeguard.fleet.act.drain_report import DrainReport
@@ -167,6 +168,8 @@ class DrainRunner:
                 attempt.record_tries(
                     "its NodeAction is not recorded: see the log of the aggregator", now.mono
                 )
+        left = {attempt.stored[0]: attempt.left for attempt in self._attempts.values()}
+        cluster.show(shown_drains(drains, left))
         admitted = {key for key, candidate in self._ready(now).items() if not candidate.blocker}
         for key, attempt in self._attempts.items():
             candidate, action = candidates.get(key), running.get(key)
@@ -315,6 +318,7 @@ class DrainRunner:
             attempt.outcome = step.outcome
             attempt.wait_for_pods(now.mono)
             return
+        attempt.left = step.left
         self.evicted += await attempt.evict(step, cluster, now.mono)
 
     def _read_failed(self, action: NodeAction, attempt: DrainAttempt, problem: str) -> None:

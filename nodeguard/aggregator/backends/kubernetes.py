@@ -315,6 +315,7 @@ class KubernetesBackend:
             self._api,
             self._lease,
             self._pod,
+            self._cluster.nodes.values,
             self._cluster.node_named,
             self._marks_written,
             self._inputs.write_failed,

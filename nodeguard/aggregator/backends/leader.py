@@ -15,6 +15,7 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.kube import incident_object
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.device_rules import DeviceRuleWriter, ObservedRule
+from nodeguard.kube.drain_condition_writer import DrainConditionWriter
 from nodeguard.kube.events import EventContent, EventRecorder
 from nodeguard.kube.eviction import KubernetesDrainCluster
 from nodeguard.kube.executor import Executor, WriteOutcome
@@ -41,8 +42,8 @@ _WAITING_EVENTS = 100
 class Leader:
     """The writers of one lease epoch.
 
-    pod: source of Events. node: returns a Node by name. outcome: receives the results of writes.
-    on_rule_error: receives the name of a DeviceTaintRule and the error of its write.
+    pod: source of Events. all_nodes: returns all Nodes. node: returns a Node by name. outcome: receives the
+    results of writes. on_rule_error: receives the name of a DeviceTaintRule and the error of its write.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Leader:
         api: ApiClient,
         lease: Lease,
         pod: str,
+        all_nodes: Callable[[], Iterable[Node]],
         node: Callable[[str], Node | None],
         outcome: Callable[[WriteOutcome], None],
         on_rule_error: Callable[[str, WriteError], None],
@@ -64,7 +66,8 @@ class Leader:
         )
         marks = WriteQueue(permit, TokenBucket(*_MARKS))
         later = WriteQueue(permit, TokenBucket(*_LATER), after=marks)
-        self.drains = KubernetesDrainCluster(permit)
+        conditions = DrainConditionWriter(permit, later, all_nodes=all_nodes, observed_node=node)
+        self.drains = KubernetesDrainCluster(permit, conditions.show)
         self.executor = Executor(permit, marks, later, observed_node=node, on_outcome=outcome)
         self.rules = DeviceRuleWriter(permit, marks, on_rule_error)
         self.incidents = IncidentWriter(permit, later)

@@ -50,12 +50,17 @@ class DrainCandidate(Struct, frozen=True):
         """Return what identifies it among the drains of the node, whichever causes come and go. A later
         quarantine has a later attempt.
         """
-        return f"quarantine of {_label(self.resource)}"
+        return drain_request(self.resource)
 
     @property
     def is_whole_node(self) -> bool:
         """Return whether all pods with GPUs are to leave."""
         return self.resource == NODE
+
+
+def drain_request(resource: str) -> str:
+    """Return what identifies the drains of a resource among those of its node."""
+    return f"quarantine of {_label(resource)}"
 
 
 def drain_candidates(

@@ -12,12 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.config.amounts import format_duration
-from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_candidates import DrainCandidate, drain_request
 from nodeguard.fleet.act.progress import ActionOutcome
 from nodeguard.fleet.state.wall_clock import WallClock
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.eviction import NodeDrain
 from nodeguard.model.instant import Instant
 from nodeguard.model.pod import NodePod, PodGroupKey
+from nodeguard.model.target import NODE
 
 # Pods that a message names.
 _NAMED = 3
@@ -61,6 +63,8 @@ class DrainStep(Struct, frozen=True):
     outcome: ActionOutcome | None = None
     reason: str = ""
     """What it waits for; empty if it waits for nothing but the ends of its pods."""
+    left: int = 0
+    """Pods that are not gone yet."""
 
 
 def drain_action(
@@ -154,7 +158,30 @@ def next_step(
         left = f"{done} of {_count(len(action.pods))} left within {limit}"
         message = f"{left}; {reason}: decide whether to delete the rest by hand"
         return DrainStep(outcome=ActionOutcome(ActionState.FAILED, done, message))
-    return DrainStep(tuple(pod for pod in remaining if not pod.is_terminating), reason=reason)
+    evict = tuple(pod for pod in remaining if not pod.is_terminating)
+    return DrainStep(evict, reason=reason, left=len(remaining))
+
+
+def shown_drains(actions: Iterable[NodeAction], left: Mapping[str, int | None]) -> list[NodeDrain]:
+    """Return the drains that their Nodes show: from the begin until they fail or the quarantine is released.
+    left: pods that are not gone yet, by key of the action.
+
+    After a drain of one GPU the others still work, so that programs would take the Node for an empty one.
+    """
+    return [
+        NodeDrain(
+            action.uid,
+            action.node,
+            len(action.pods),
+            left.get(action.key),
+            action.state == ActionState.SUCCEEDED,
+        )
+        for action in actions
+        if action.request == drain_request(NODE)
+        and action.state in {ActionState.RUNNING, ActionState.SUCCEEDED}
+        and action.begun_at
+        and not action.released_at
+    ]
 
 
 def _reason(pods: Sequence[NodePod], problems: Mapping[str, str]) -> str:

@@ -21,7 +21,7 @@ from nodeguard.kube.action_object import decode_action
 from nodeguard.model.action import NodeAction
 from nodeguard.model.action_store import ActionStoreError
 from nodeguard.model.drain import DrainMode, DrainPolicy
-from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
+from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodReadError
 from nodeguard.model.instant import Instant
 from nodeguard.model.label_selector import LabelSelector, Requirement
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
@@ -49,6 +49,7 @@ class PodCluster:
         self.minimum = 0
         self.allowed = 0
         self.whole: set[PodGroupKey] = set()
+        self.shown: tuple[NodeDrain, ...] = ()
         self.mode = DrainMode.ENFORCE
         self.candidates: dict[str, DrainCandidate] = {}
         self.nodes = {NODE, OTHER}
@@ -121,6 +122,9 @@ class _Session:
 
     async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
         return await self._replica.evict(pod, is_dry_run=is_dry_run)
+
+    def show(self, drains: Collection[NodeDrain]) -> None:
+        self._replica.show(drains)
 
 
 class DrainReplica(ActionReader):
@@ -224,6 +228,9 @@ class DrainReplica(ActionReader):
             self.is_killed = True
             raise KilledError
         return Eviction(EvictionState.UNKNOWN, "no response") if fault == "lost response" else response
+
+    def show(self, drains: Collection[NodeDrain]) -> None:
+        self.world.shown = tuple(drains)
 
     def _check_recorded(self, pod: NodePod) -> None:
         """Check that the pod belongs to a drain of which the begin is stored."""

@@ -85,6 +85,39 @@ def test_all_holders_of_the_faulty_gpu_leave_and_no_other_pod() -> None:
     assert scene.replica.runner.reports() == ()
 
 
+def whole_node(scene: Scene) -> list[tuple[int | None, bool]]:
+    """Let the fault be one of the node, with no pod but the gang. Returns what the Node shows, each state once."""
+    scene.pods = {uid: place for uid, place in scene.pods.items() if place[1].key.name in GANG_NAMES}
+    scene.candidates[NODE] = replace(scene.candidates[NODE], resource="node", gpu_ids=())
+    states = list[tuple[int | None, bool]]()
+    for _ in range(80):
+        scene.play(0.5)
+        states += [(shown.left, shown.is_done) for shown in scene.shown]
+    return list(dict.fromkeys(states))
+
+
+def test_a_node_shows_how_many_pods_of_its_drain_are_left() -> None:
+    scene = Scene()
+    states = whole_node(scene)
+    assert [left for left, is_done in states if not is_done and left is not None] == [4]
+    assert states[-1][1]
+    scene.lead()
+    scene.play(5.0)
+    assert [shown.is_done for shown in scene.shown] == [True]
+    scene.candidates.clear()
+    scene.quarantined.clear()
+    scene.play(5.0)
+    assert scene.shown == ()
+
+
+def test_a_node_with_other_gpus_at_work_does_not_count_as_drained() -> None:
+    scene = Scene()
+    for _ in range(60):
+        scene.play(0.5)
+        assert scene.shown == ()
+    assert scene.drain.state == ActionState.SUCCEEDED
+
+
 def test_a_budget_that_allows_a_part_keeps_all() -> None:
     scene = Scene(minimum=1)
     scene.play(120.0)

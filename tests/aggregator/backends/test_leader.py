@@ -61,7 +61,7 @@ def candidate(api: ApiClient, namespace: str) -> Lease:
 
 @asynccontextmanager
 async def session(api: ApiClient, lease: Lease) -> AsyncIterator[Leader]:
-    leader = Leader(api, lease, "pod-1", lambda _: None, lambda _: None, lambda *_: None)
+    leader = Leader(api, lease, "pod-1", lambda: (), lambda _: None, lambda _: None, lambda *_: None)
     try:
         yield leader
     finally:

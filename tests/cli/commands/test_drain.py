@@ -10,7 +10,7 @@ import pytest
 
 from nodeguard.cli.main import main
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
-from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
+from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodReadError
 from nodeguard.model.label_selector import LabelSelector
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
@@ -53,6 +53,9 @@ class Pods:
         assert is_dry_run
         state = EvictionState.REFUSED if self.refusal else EvictionState.ACCEPTED
         return Eviction(state, self.refusal)
+
+    def show(self, drains: Collection[NodeDrain]) -> None:
+        raise AssertionError(drains)
 
 
 @pytest.fixture

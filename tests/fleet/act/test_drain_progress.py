@@ -14,10 +14,12 @@ from nodeguard.fleet.act.drain_progress import (
     next_step,
     released_drains,
     requested_drains,
+    shown_drains,
     stored_drain,
 )
 from nodeguard.fleet.act.progress import ActionOutcome, ActionProgress, progress
 from nodeguard.model.action import ActionState, NodeAction
+from nodeguard.model.eviction import NodeDrain
 from nodeguard.model.instant import Instant
 from nodeguard.model.pod import NodePod, PodKey
 
@@ -220,3 +222,32 @@ def test_a_withdrawn_drain_has_not_begun_and_its_message_names_no_evicted_pod(ac
     [(_, after)] = due(action).advance
     assert (after.state, after.begun_at) == (ActionState.CANCELLED, 0)
     assert after.message == "no pod was evicted: the fault ended, or its pods may not leave now"
+
+
+def test_a_drain_of_a_node_is_shown_with_the_pods_that_are_left() -> None:
+    running = replace(drain_action(replace(CANDIDATE, resource="node"), PODS, NOW), **WHOLE)
+    done = replace(running, state=ActionState.SUCCEEDED)
+    assert shown_drains([running], {}) == [NodeDrain("uid-1", "gpu-1", 3, None, is_done=False)]
+    assert shown_drains([running], {running.key: 2}) == [NodeDrain("uid-1", "gpu-1", 3, 2, is_done=False)]
+    assert shown_drains([done], {}) == [NodeDrain("uid-1", "gpu-1", 3, None, is_done=True)]
+
+
+WHOLE: dict[str, Any] = {"state": ActionState.RUNNING, "begun_at": int(NOW)}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"begun_at": 0},
+        {"state": ActionState.FAILED},
+        {"state": ActionState.UNKNOWN},
+        {"state": ActionState.SUPERSEDED},
+        {"state": ActionState.SUCCEEDED, "released_at": int(NOW)},
+        {"request": RESERVED.request},
+    ],
+    ids=["not begun", "failed", "unknown", "withdrawn", "released", "of one GPU"],
+)
+def test_a_drain_that_its_node_does_not_show(changed: Any) -> None:
+    action = drain_action(replace(CANDIDATE, resource="node"), PODS, NOW)
+    assert shown_drains([replace(action, **WHOLE)], {})
+    assert shown_drains([replace(action, **WHOLE | changed)], {}) == []
