@@ -155,6 +155,7 @@ def run(fleet: Fleet, agents: Swarm, nodes: list[str], random: Random) -> Counte
     return phases
 
 
+@pytest.mark.timeout(1200 + 10 * KILLS)
 def test_leaders_killed_at_any_time_evict_each_pod_once(new_cluster: NewCluster, tmp_path: Path) -> None:
     audit, random = Audit(tmp_path), Random(KILLS)
     with new_cluster(flags={"kube-apiserver": audit.flags()}) as cluster, deployed_fleet(cluster) as fleet:
