@@ -26,6 +26,7 @@ INCIDENTS = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
 # The GPUs of the bundle in the driver's order, and lines of the kernel log.
 GPUS = tuple(f"0000:{bus}:00" for bus in ("1b", "43", "52", "61", "9d", "c3", "d1", "df"))
 _XID = "NVRM: Xid (PCI:{}): 119, pid=1234, name=train, Timeout after 6s of waiting for RPC response from GPU0 GSP!"
+_SXID = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 48 LTSSM Fault Up"
 _LOADED = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025"
 
 _numbers = itertools.count(1)
@@ -67,6 +68,11 @@ def running_fleet(
 def inject_gpu_fault(agent: Agent, gpu: str = GPUS[0]) -> None:
     """Write a fatal fault of a GPU to the kernel log."""
     _log(agent, 3, _XID.format(gpu))
+
+
+def inject_switch_fault(agent: Agent) -> None:
+    """Write a fatal fault of an NVSwitch, which all GPUs of the node use, to the kernel log."""
+    _log(agent, 3, _SXID)
 
 
 def log_driver_load(agent: Agent) -> None:

@@ -87,6 +87,36 @@ def test_only_the_pod_that_holds_the_faulty_gpu_leaves(controlplane: Cluster) ->
         [drain] = drains(controlplane)
         assert [pod["name"] for pod in drain["spec"]["pods"]] == [victim]
         assert drain["status"]["begunAt"]
+        # Seven GPUs still work: the Node is not drained.
+        assert drain_conditions(controlplane, FAULTY) == {}
+
+
+def drain_conditions(cluster: Cluster, node: str) -> dict[str, str]:
+    conditions = scene.get_node(cluster, node)["status"]["conditions"]
+    return {item["type"]: item["reason"] for item in conditions if item["type"].startswith("Drain")}
+
+
+def test_a_node_with_a_fault_of_all_gpus_is_drained_and_shows_it_until_its_release(
+    controlplane: Cluster,
+) -> None:
+    shown = list[dict[str, str]]()
+
+    def has_conditions(*reasons: str) -> bool:
+        shown.append(drain_conditions(controlplane, FAULTY))
+        return list(shown[-1].values()) == list(reasons)
+
+    with training(controlplane, "enforce") as (fleet, kubelet):
+        scene.inject_switch_fault(fleet.agents[FAULTY])
+        [aggregator] = fleet.aggregators
+        aggregator.until(lambda: has_conditions("NodeguardDrained"))
+        assert {"DrainInProgress": "NodeguardDraining"} in shown
+        assert len(kubelet.deleted) == 8
+        aggregator.kill()
+        aggregator.start()
+        scene.log_driver_load(fleet.agents[FAULTY])
+        aggregator.until(has_conditions)
+        assert scene.is_unmarked(controlplane, FAULTY)
+        assert drain_conditions(controlplane, SPARE) == {}
 
 
 def test_a_budget_that_forbids_the_eviction_keeps_the_pod(controlplane: Cluster) -> None:
