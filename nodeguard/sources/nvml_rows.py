@@ -20,19 +20,20 @@ class Row(Struct, frozen=True):
     """One signal and its source.
 
     calls: in the order in which they are tried, each with the item of its result. convert: returns the value
-    of the signal; raises ValueError, TypeError or OverflowError for an implausible one.
+    of the signal, None if it does not apply; raises ValueError, TypeError or OverflowError for an implausible
+    one.
     """
 
     signal: Signal
     calls: tuple[tuple[str, int | str | None], ...]
-    convert: Callable[[Any], Scalar]
+    convert: Callable[[Any], Scalar | None]
 
 
 class ValueType(Struct, frozen=True):
     """A type of value: kind, unit and highest rate of the signal, and the conversion of a result."""
 
     kind: SignalKind
-    convert: Callable[[Any], Scalar]
+    convert: Callable[[Any], Scalar | None]
     unit: str = ""
     max_rate: float = 0.0
 
@@ -68,8 +69,15 @@ def _counted(value: Any) -> int:
 # Degrees Celsius. GPUs and their memory turn themselves off below 120.
 _HOTTEST = 200.0
 
+# Degrees between the limits of operation, slow-down and shutdown: nvidia-smi shows less than ten.
+_FARTHEST_LIMIT = 50.0
+
 # Bytes. No GPU with NVML has less memory.
 _SMALLEST_MEMORY = 128 << 20
+
+# Megabytes a second of one lane of the slowest NVLink. A link has several lanes. Source: NVIDIA Tesla P100
+# whitepaper, NVLink 1 with 20 Gb/s a lane and eight lanes a link.
+_SLOWEST_NVLINK_LANE = 2500
 
 # All ones in 32 or 64 bits: NVML_VALUE_NOT_AVAILABLE (nvml.h), or a read from a device that does not answer.
 _NOT_AVAILABLE = frozenset({(1 << 32) - 1, (1 << 64) - 1})
@@ -89,11 +97,11 @@ def _scaled(by: float) -> Callable[[Any], float]:
     return convert
 
 
-def _degrees(lowest: float) -> Callable[[Any], float]:
-    """Return the conversion of degrees Celsius from `lowest` to the highest that a board can have."""
+def _degrees(lowest: float, highest: float = _HOTTEST) -> Callable[[Any], float]:
+    """Return the conversion of degrees Celsius from `lowest` to `highest`, by default that of a board."""
 
     def convert(value: Any) -> float:
-        if not lowest <= (degrees := _scaled(1)(value)) <= _HOTTEST:
+        if not lowest <= (degrees := _scaled(1)(value)) <= highest:
             raise ValueError(value)
         return degrees
 
@@ -141,6 +149,13 @@ def _memory_size(value: Any) -> int:
     return int(value)
 
 
+def _nvlink_rate(value: Any) -> int | None:
+    """Return a rate; None for 0: a link that is not trained has none."""
+    if 0 < _counted(value) < _SLOWEST_NVLINK_LANE:
+        raise ValueError(value)
+    return int(value) or None
+
+
 def _reasons(value: Any) -> int:
     """Return the mask of the reasons for low clocks, of which nvml.h has nine.
 
@@ -171,8 +186,9 @@ PCIE_LANES = ValueType("state", _one_of(LANES))
 LENGTH = ValueType("state", _length)
 GAUGE = ValueType("gauge", _count)
 MEMORY_SIZE = ValueType("state", _memory_size, "bytes")
+NVLINK_RATE = ValueType("state", _nvlink_rate)
 CELSIUS = ValueType("gauge", _degrees(-_HOTTEST), "celsius")
-CELSIUS_DISTANCE = ValueType("state", _degrees(-_HOTTEST), "celsius")
+CELSIUS_DISTANCE = ValueType("state", _degrees(-_FARTHEST_LIMIT, _FARTHEST_LIMIT), "celsius")
 CELSIUS_LIMIT = ValueType("state", _degrees(1.0), "celsius")
 MILLIWATTS = ValueType("gauge", _scaled(1e-3), "watts")
 PERCENT = ValueType("gauge", _scaled(1e-2), "ratio")

@@ -22,6 +22,7 @@ from nodeguard.sources.nvml_rows import (
     MILLIWATTS,
     NANOSECONDS,
     NUMBER,
+    NVLINK_RATE,
     PCIE_GENERATION,
     PCIE_LANES,
     PERCENT,
@@ -260,7 +261,7 @@ GPU = make_rows(
 
 NVLINK = make_rows(
     ("nvlink.active", BOOLEAN, "nvmlDeviceGetNvLinkState({link})", "whether the link is active"),
-    ("nvlink.speed", NUMBER, "fields(164,{link})", "raw signalling rate, MB/s"),
+    ("nvlink.speed", NVLINK_RATE, "fields(164,{link})", "raw signalling rate, MB/s"),
     ("nvlink.sleeping", BOOLEAN, "fields(167,{link})", "whether the link sleeps for want of traffic"),
     ("nvlink.replays", CORRECTED, "fields(161,{link})", "replays"),
     ("nvlink.recoveries", LINK_RECOVERIES, "fields(162,{link})", "recoveries"),

@@ -58,6 +58,13 @@ def test_a_value_that_means_none_adds_no_finding(data: st.DataObject) -> None:
     assert judge(directory, damage) == [], str(damage)
 
 
+@pytest.mark.parametrize("failure", ["ones-6", "ones-8", "zero"])
+@pytest.mark.parametrize("field", ["164,0", "194,0"])
+def test_no_limit_and_no_rate_of_a_link_is_a_value_that_means_none(field: str, failure: str) -> None:
+    directory = next(path for path in WITH_GPUS if path.name == "healthy-aws-p5")
+    assert judge(directory, Damage(Place("nvml", f"nvmlDeviceGetFieldValues({field})", 2), failure)) == []
+
+
 @pytest.mark.parametrize("failure", ERRNOS)
 @pytest.mark.parametrize(
     "path", ["", "/sys", "/proc", "/sys/bus/pci", "/sys/class/infiniband", "/sys/fs/cgroup", "/etc"]

@@ -274,3 +274,18 @@ def test_an_implausible_state_of_the_fabric_is_unread() -> None:
 def test_an_implausible_recovery_action_is_unread(action: int) -> None:
     field = {"valueType": 1, "value": action, "nvmlReturn": 0}
     assert "gpu.recovery_action" in read_rows(GPU, {"nvmlDeviceGetFieldValues(230,0)": field})[1]
+
+
+def test_a_rate_below_that_of_one_lane_is_no_rate_of_an_nvlink() -> None:
+    field = "nvmlDeviceGetFieldValues(164,3)"
+    for rate in (63, 255, 2499):
+        assert "nvlink.speed" in read_rows(NVLINK, {field: value(rate)}, 3)[1]
+    assert read_rows(NVLINK, {field: value(2500)}, 3) == ({"nvlink.speed": 2500}, {})
+    # Of a link that is not trained.
+    assert read_rows(NVLINK, {field: value(0)}, 3) == NOTHING
+
+
+@pytest.mark.parametrize("distance", [-128, 63, 127])
+def test_an_implausible_distance_of_the_slowdown_is_unread(distance: int) -> None:
+    field = {"nvmlDeviceGetFieldValues(194,0)": value(distance, kind=5)}
+    assert "gpu.temperature.slowdown_distance" in read_rows(GPU, field)[1]
