@@ -60,7 +60,8 @@ class Leader:
         permit = FencedClient(
             api,
             lease.epoch,
-            may_write=lambda: lease.is_held(monotonic()),
+            # The same process may lead again, in a later epoch: these writers have ended then.
+            may_write=lambda: lease.epoch == self.epoch and lease.is_held(monotonic()),
             seconds_left=lambda: lease.seconds_left(monotonic()),
             renewals=lambda: lease.renewals,
         )

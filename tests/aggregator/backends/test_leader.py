@@ -127,18 +127,36 @@ async def test_a_withdrawn_write_is_not_sent_later(
     def written() -> list[str]:
         return [item["metadata"]["name"] for item in controlplane.api.get(PATH)["items"]]
 
-    lease = candidate(api, namespace)
-    async with session(api, lease) as leader:
+    async with leading(api, namespace) as leader:
         leader.add_existing((), ())
-        # Nothing is written before the lease is held.
+        # Nothing is written before the loop continues.
         leader.write(ClusterWrites(rules=rules))
         leader.forget([uids["gpu-1"]])
-        async with asyncio.timeout(PATIENCE):
-            while not await lease.renew(monotonic()):
-                await asyncio.sleep(0.05)
         await until_async(lambda: "nodeguard-gpu-2" in written())
         # The withdrawn rule would be the first.
         assert written() == ["nodeguard-gpu-2"]
+
+
+async def test_a_session_writes_nothing_in_a_later_term_of_its_process(
+    api: ApiClient, controlplane: Cluster, namespace: str
+) -> None:
+    earlier_rule = rule(controlplane, "gpu-0")
+    lease = candidate(api, namespace)
+    async with asyncio.timeout(PATIENCE):
+        while not await lease.renew(monotonic()):
+            await asyncio.sleep(0.05)
+        async with session(api, lease) as earlier:
+            earlier.add_existing((), ())
+            await lease.renew(monotonic(), wanted=False)
+            while not await lease.renew(monotonic()):
+                await asyncio.sleep(0.05)
+            assert lease.epoch == earlier.epoch + 1
+            earlier.write(ClusterWrites(rules=(earlier_rule,)))
+            async with session(api, lease) as later:
+                later.add_existing((), ())
+                later.write(ClusterWrites(rules=(rule_for(earlier_rule, "gpu-1"),)))
+                devices = await until_devices(api, later, ["gpu-1"])
+    assert devices == ["gpu-1"]
 
 
 async def test_the_event_of_a_domain_is_about_its_incident(
