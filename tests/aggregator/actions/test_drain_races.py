@@ -220,7 +220,9 @@ async def test_a_set_that_waits_for_a_limit_leaves_as_soon_as_the_limit_allows_i
     assert second.created_at - first.changed_at <= 2
 
 
-async def test_a_begin_that_is_seen_while_the_set_is_read_is_judged_by_the_pods() -> None:
+async def test_a_begin_that_is_seen_while_the_set_is_read_is_judged_by_the_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The successor reads the pods of a drain that has not begun, as far as it knows."""
     scene = Scene()
     first, second = scene.replica, DrainReplica(scene)
@@ -237,7 +239,7 @@ async def test_a_begin_that_is_seen_while_the_set_is_read_is_judged_by_the_pods(
         await go_on.wait()
         return await node_pods(node)
 
-    second.node_pods = slow  # type: ignore[method-assign]
+    monkeypatch.setattr(second, "node_pods", slow)
     second.runner._start_due()
     await read.wait()
     while len(scene.evicted) < 4:
@@ -254,7 +256,7 @@ async def test_a_begin_that_is_seen_while_the_set_is_read_is_judged_by_the_pods(
     assert [drain.state for drain in scene.stored()] == [ActionState.SUCCEEDED]
 
 
-async def test_slow_dry_runs_delay_a_set_and_do_not_keep_it() -> None:
+async def test_slow_dry_runs_delay_a_set_and_do_not_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     replica = scene.replica
     evict = replica.evict
@@ -263,7 +265,7 @@ async def test_slow_dry_runs_delay_a_set_and_do_not_keep_it() -> None:
         scene.now += 2.0 if is_dry_run else 0.0
         return await evict(pod, is_dry_run=is_dry_run)
 
-    replica.evict = slow  # type: ignore[method-assign]
+    monkeypatch.setattr(replica, "evict", slow)
     await scene.advance(60.0)
     assert scene.evicted_names == GANG_NAMES
 
