@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import yaml
 
 from nodeguard.aggregator.api.requests import SOCKET_PATH
+from tests import waiting
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
@@ -288,7 +289,11 @@ class Fleet:
             text: str = self.cluster.api.get(path).get("data", {}).get("ca.crt", "")
             return text
 
-        self.ca.write_text(self.aggregators[0].until(certificate))
+        def state() -> str:
+            config_map = self.cluster.api.get(path) if self.cluster.has(path) else "absent"
+            return f"{path} is {config_map}; {self.cluster.processes.tail(self.aggregators[0].name)}"
+
+        self.ca.write_text(waiting.until(certificate, state, every=0.1))
 
     def _write_hosts(self, lines: Iterable[str]) -> None:
         fresh = self.hosts_file.with_suffix(".new")
