@@ -42,6 +42,9 @@ MAX_SILENCE = 180.0
 # A history that is too large loses its oldest tenth, then more, until it fits.
 _CUTS = 10
 
+# The beginning of each file of SQLite (https://www.sqlite.org/fileformat2.html).
+_HEADER = b"SQLite format 3\0"
+
 _json = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -69,6 +72,8 @@ class HistoryStore:
             uid for (kind, uid), digest in self._latest.items() if kind == STALE and digest == _YES
         }
         self.was_empty = not (self._reports or self._nodes or self._latest)
+        # Closing a descriptor of the file ends the locks of SQLite, so this one stays open as long as it.
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def is_in_place(self) -> bool:
         """Return whether the file still has its path: SQLite also writes to one that was removed."""
@@ -77,9 +82,16 @@ class HistoryStore:
         except FileNotFoundError:
             return False
 
+    def is_overwritten(self) -> bool:
+        """Return whether another program wrote over the file: SQLite reads its beginning only once."""
+        return os.pread(self._descriptor, len(_HEADER), 0) != _HEADER
+
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        try:
+            self._connection.close()
+        finally:
+            os.close(self._descriptor)
 
     def add(self, steps: Sequence[RecordedEvent], alive: float) -> None:
         """Add the new transitions, all or none. After an error this store must not be used again.

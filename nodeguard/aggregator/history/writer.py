@@ -190,6 +190,9 @@ class HistoryWriter:
         if is_removed:
             logger.warning("the history was removed: a new one is created", extra={"file": self.path})
             self._close_store()
+        elif self._store is not None and self._store.is_overwritten():
+            self._damaged, is_removed = "another program wrote over it", True
+            self._close_store()
         if self._store is None:
             if self._damaged:
                 self._set_aside()

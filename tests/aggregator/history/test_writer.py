@@ -159,6 +159,21 @@ def test_a_new_file_is_created_after_another_program_removed_it(
     assert "the history was removed: a new one is created" in log.text()[-1]
 
 
+@pytest.mark.parametrize("content", [b"", b"another file\n" * 5000])
+def test_a_file_that_another_program_wrote_over_is_renamed(
+    make: Make, path: Path, log: LogLines, content: bytes
+) -> None:
+    """SQLite goes on to write to it, so that no write fails."""
+    writer = make()
+    writer.put(received(0.0, 1, 1))
+    until(lambda: writer.size)
+    path.write_bytes(content)
+    writer.put(received(1.0, 2, 2))
+    until(lambda: writer.added == 2)
+    assert (sequences(path), writer.is_renewed, writer.error) == ([2], True, "")
+    assert log.text()[-1].endswith(f"renamed_to={path}.damaged error=another program wrote over it")
+
+
 def test_a_file_of_a_newer_version_is_not_changed_and_no_transition_waits(make: Make, path: Path) -> None:
     HistoryStore(str(path)).close()
     with sqlite3.connect(path) as newer:
