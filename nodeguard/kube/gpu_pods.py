@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, field
@@ -14,6 +16,11 @@ from nodeguard.model.pod import NodePod, PodGroupKey, PodKey
 
 # Resources of NVIDIA's device plugin: GPUs, shared GPUs and MIG devices.
 _GPU_DOMAIN = "nvidia.com/"
+
+_WHOLE = re.compile(r"[0-9]{1,6}", re.ASCII).fullmatch
+
+# More devices than a node has, for an amount with a suffix.
+_MANY = 1_000_000
 
 # The kubelet sets it on the object of a pod that it runs from a file.
 _MIRROR = "kubernetes.io/config.mirror"
@@ -115,20 +122,26 @@ def _holders(pod: _Pod) -> Iterator[Container]:
     yield from spec.containers
     # The phase changes once all init containers have ended; until then, one that failed starts again.
     ended = {item.name for item in status.init_containers if _has_started(pod) and item.state.terminated}
-    # The kubelet gives the devices of an init container to a later container that asks for the same.
-    passed_on = [_gpus(container) for container in spec.containers]
+    # The kubelet gives the devices of an init container to the later containers that ask for as many.
+    passed_on = Counter[str]()
+    for container in spec.containers:
+        passed_on.update(_gpus(container))
     for container in spec.init_containers:
         is_first = container.restarts != "Always"
-        if not (is_first and (container.name in ended or _gpus(container) in passed_on)):
+        if not (is_first and (container.name in ended or _gpus(container) <= passed_on)):
             yield container
 
 
-def _gpus(container: Container) -> dict[str, str | int]:
-    """Return the GPUs that a container asks for."""
-    limits = container.resources.limits
-    return {
-        name: amount for name, amount in limits.items() if name.startswith(_GPU_DOMAIN) and str(amount) != "0"
+def _gpus(container: Container) -> Counter[str]:
+    """Return how many GPUs a container asks for, by resource. The API server stores whole numbers, large ones
+    with a suffix, such as `1k`.
+    """
+    amounts = {
+        name: str(amount)
+        for name, amount in container.resources.limits.items()
+        if name.startswith(_GPU_DOMAIN) and str(amount) != "0"
     }
+    return Counter({name: int(text) if _WHOLE(text) else _MANY for name, text in amounts.items()})
 
 
 def _gpu_ids(holders: set[str], statuses: Iterable[_ContainerStatus]) -> tuple[str, ...] | None:

@@ -183,6 +183,22 @@ def test_an_init_container_passes_its_gpus_to_a_container_that_asks_for_the_same
     assert read(pod(spec=more, status=status)).gpu_ids is None
 
 
+@pytest.mark.parametrize(("first", "ids"), [("1", ("GPU-1", "GPU-2")), ("3", None), ("1k", None)])
+def test_an_init_container_passes_its_gpus_to_containers_that_ask_for_more(
+    first: str, ids: tuple[str, ...] | None
+) -> None:
+    spec = {
+        "initContainers": [{"name": "test", "resources": {"limits": {"nvidia.com/gpu": first}}}],
+        "containers": [{"name": "work", "resources": {"limits": {"nvidia.com/gpu": "2"}}}],
+    }
+    status = {
+        "phase": "Pending",
+        "initContainerStatuses": [{"name": "test", "state": RUNS}],
+        "containerStatuses": [held("GPU-1", "GPU-2")],
+    }
+    assert read(pod(spec=spec, status=status)).gpu_ids == ids
+
+
 @pytest.mark.parametrize(
     ("name", "ids"),
     [
