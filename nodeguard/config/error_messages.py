@@ -51,7 +51,7 @@ def explain_validation_error(
         return (
             (*path, name),
             "is not known here",
-            f"use one of {', '.join(allowed)}{_suggestion(name, allowed)}",
+            f"use one of {', '.join(allowed)}{suggestion(name, allowed)}",
         )
     value = _value_text(data, path, hidden)
     if examples := _examples(schema, path):
@@ -68,7 +68,7 @@ def explain_validation_error(
         return (
             path,
             f"{value} is not valid",
-            f"use one of {', '.join(allowed)}{_suggestion(value, allowed)}",
+            f"use one of {', '.join(allowed)}{suggestion(value, allowed)}",
         )
     return path, text, "correct it"
 
@@ -122,7 +122,7 @@ def misfit(value: str, examples: Sequence[str]) -> str:
     return f"{value} {'has no unit' if lacks_unit else 'does not fit'}"
 
 
-def _suggestion(name: str, allowed: Collection[str]) -> str:
+def suggestion(name: str, allowed: Collection[str]) -> str:
     """Return a question for the allowed name that is nearest; empty where none is near."""
     from difflib import get_close_matches  # noqa: PLC0415 - needed only for an invalid file
 

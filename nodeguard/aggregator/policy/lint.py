@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from msgspec import UNSET
 
 from nodeguard.config.amounts import format_share
+from nodeguard.config.error_messages import suggestion
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument
 from nodeguard.fleet.policy_rules import drain_when, drained_checks, mode_of
@@ -104,7 +105,8 @@ def _unmatched(located: YamlDocument, policy: Policy, checks: Mapping[str, Healt
         field = _checks_field(located, place)
         position = field if field[-1] == "check" else (*field, at)
         remedy = "see `nodeguard checks`; add a folder with your own checks by --checks"
-        yield located.error(position, f"'{pattern}' matches no check", remedy)
+        problem = f"'{pattern}' matches no check{suggestion(pattern, checks)}"
+        yield located.error(position, problem, remedy)
 
 
 def _without_effect(

@@ -135,7 +135,7 @@ def test_a_release_refuses_checks_that_do_not_exist_and_accepts_other_warnings(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert [line.partition(": see")[0] for line in captured.err.splitlines()] == [
-        f"nodeguard policy: {path}:2: check: 'gpu-lsot' matches no check",
+        f"nodeguard policy: {path}:2: check: 'gpu-lsot' matches no check; did you mean gpu-lost?",
         f"nodeguard policy: {path}:3: checks[1]: 'x-*' matches no check",
     ]
 
