@@ -118,7 +118,7 @@ class AggregatorApp:
         service.plan_listeners.append(lambda _plan, _now: wake_actions.set())
         drains = DrainRunner(
             lambda: planner.policy.drain,
-            lambda now: fleet_drain_candidates(planner, now),
+            lambda now: fleet_drain_candidates(planner, now, backend.action_store.actions()),
             backend.action_store,
             lambda: backend.drain_cluster if service.is_active else None,
             limits=lambda ready, age: limited_drains(planner, backend.action_store.actions(), ready, age),

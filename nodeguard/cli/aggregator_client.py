@@ -72,7 +72,11 @@ class AggregatorClient:
 
     def post(self, target: str, body: Struct) -> ActionResult:
         """Send a decision; return its outcome. Raises UsageError where it failed."""
-        return self._request("POST", target, ActionResult, body, _DECISION_TIMEOUT)
+        return self.request(target, body, ActionResult)
+
+    def request(self, target: str, body: Struct, schema: type[_Response]) -> _Response:
+        """Send a decision; return the response. Raises UsageError where it failed."""
+        return self._request("POST", target, schema, body, _DECISION_TIMEOUT)
 
     def _request(
         self, method: str, target: str, schema: type[_Response], body: Struct | None, timeout: float

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate, drain_candidates
 from nodeguard.fleet.act.drain_limits import drain_usage, within_limits
+from nodeguard.fleet.act.drain_progress import manual_drains
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.drain import DrainMode, DrainRule, DrainWhen
@@ -19,17 +20,26 @@ from nodeguard.model.policy import Policy
 _FAILED = frozenset({ActionState.FAILED, ActionState.UNKNOWN})
 
 
-def fleet_drain_candidates(planner: Planner, now: Instant) -> list[DrainCandidate]:
-    """Return the candidates of all nodes as of the latest plan. Only the nodes with mark requests are looked
-    at, and none while drains are disabled.
+def fleet_drain_candidates(
+    planner: Planner, now: Instant, actions: Iterable[NodeAction] = ()
+) -> list[DrainCandidate]:
+    """Return the candidates of all nodes as of the latest plan: those by the rules of the policy, and those
+    of the drains that operators requested. actions: all that are stored. Only the nodes with mark requests
+    are looked at, and none while drains are disabled.
     """
     if planner.policy.drain.mode == DrainMode.DISABLED:
         return []
-    return [
+    requested = manual_drains(actions)
+    candidates = [
         candidate
         for uid in planner.tracker.decisions
         for candidate in _candidates(planner, planner.policy, uid, now)
+        if (uid, candidate.request) not in requested
     ]
+    for uid in sorted({uid for uid, _ in requested}):
+        manual = node_drain_candidates(planner, uid, now)
+        candidates += [candidate for candidate in manual if (uid, candidate.request) in requested]
+    return candidates
 
 
 def node_drain_candidates(planner: Planner, uid: str, now: Instant) -> list[DrainCandidate]:

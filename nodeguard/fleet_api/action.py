@@ -73,6 +73,11 @@ def action_view(action: NodeAction, now: Instant, reason: str = "") -> ActionVie
     )
 
 
+def drain_purpose(action: NodeAction | ActionView) -> str:
+    """Return for what a drain is, after `for the`, and who requested it."""
+    return f"{action.request}, requested by {action.requested_by}" if action.requested_by else action.request
+
+
 def action_text(action: NodeAction) -> str:
     """Return what an action does, after `to`."""
     match action.kind:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.state.history_events import POLICY_FORMAT, NodeSettings, NoteKind, RecordedChange
 from nodeguard.fleet.state.node_marks import decode_record
-from nodeguard.fleet_api.action import action_text
+from nodeguard.fleet_api.action import action_text, drain_purpose
 from nodeguard.fleet_api.policy_changes import policy_changes
 from nodeguard.fleet_api.schema.history import HistoryChange, HistoryEntry, HistoryView
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
@@ -226,7 +226,7 @@ def _action(change: RecordedChange) -> Iterator[HistoryEntry]:
     if before is None:
         text = f"the agent is asked to {about}, by {action.request}"
         if action.kind == ActionKind.DRAIN:
-            text = f"a drain begins to {about}, for the {action.request}"
+            text = f"a drain begins to {about}, for the {drain_purpose(action)}"
         yield _entry(change, "action", text, incident=action.incident)
     if action.state.is_finished and not (before is not None and before.state.is_finished):
         message = f": {action.message}" if action.message else ""

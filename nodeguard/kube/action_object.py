@@ -75,6 +75,7 @@ class ActionSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
     duration_seconds: _Count = 0
     pods: Annotated[tuple[_PodReference, ...], _schema(maxItems=MAX_PODS)] = ()
     pod_groups: Annotated[tuple[_PodGroupReference, ...], _schema(maxItems=MAX_PODS)] = ()
+    requested_by: _Name = ""
 
 
 class ActionStatus(Struct, frozen=True, rename="camel", omit_defaults=True):

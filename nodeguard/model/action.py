@@ -104,6 +104,10 @@ class NodeAction(Struct, frozen=True, omit_defaults=True, rename="camel"):
     pod_groups: tuple[PodGroupKey, ...] = ()
     """PodGroups of which all pods are evicted, also those on other nodes."""
 
+    requested_by: str = ""
+    """Name of the operator who requested a drain; empty for one that the policy requests, and for other
+    kinds."""
+
     state: ActionState = ActionState.RESERVED
 
     carried_out: int = 0

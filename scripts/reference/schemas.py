@@ -48,6 +48,7 @@ RESPONSES: dict[tuple[str, str], type] = {
     ("get", "/v1/actions"): ActionList,
     ("get", "/v1/history"): HistoryView,
     ("post", "/v1/incidents/{name}"): requests.ActionResult,
+    ("post", "/v1/nodes/{name}/drain"): requests.DrainResult,
     ("post", "/v1/nodes/{name}/gpus"): requests.ActionResult,
     ("post", "/v1/pause"): requests.ActionResult,
     ("post", "/v1/resume"): requests.ActionResult,
@@ -55,6 +56,7 @@ RESPONSES: dict[tuple[str, str], type] = {
 }
 BODIES: dict[str, type] = {
     "/v1/incidents/{name}": requests.IncidentAction,
+    "/v1/nodes/{name}/drain": requests.DrainRequest,
     "/v1/nodes/{name}/gpus": requests.GpusRequest,
     "/v1/pause": requests.PauseRequest,
     "/v1/resume": requests.ResumeRequest,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from nodeguard.cli.main import main
 from tests.controlplane.cluster import Cluster
 from tests.e2e import scene
 from tests.e2e.bulk_nodes import wait_until_schedulable
@@ -144,6 +145,22 @@ def test_observe_evicts_nothing_and_names_the_pods(controlplane: Cluster) -> Non
         aggregator.until(lambda: victim in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
         assert not drains(controlplane)
         assert not kubelet.deleted
+
+
+def test_an_operator_drains_a_node_of_a_policy_that_only_observes(
+    controlplane: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with training(controlplane, "observe") as (fleet, kubelet):
+        victim = holder(controlplane, gpu_ids(fleet, FAULTY)[0])
+        scene.inject_gpu_fault(fleet.agents[FAULTY])
+        [aggregator] = fleet.aggregators
+        aggregator.until(lambda: victim in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
+        command = ("drain", "node", FAULTY, "--yes", "--wait", "--by", "alice", "--socket")
+        assert main([*command, str(aggregator.socket)]) == 0
+        assert capsys.readouterr().out == f"1 pod evicted from {FAULTY}\n"
+        assert kubelet.deleted == {victim}
+        [drain] = drains(controlplane)
+        assert (drain["spec"]["requestedBy"], drain["status"]["state"]) == ("alice", "Succeeded")
 
 
 def test_a_leader_that_is_killed_in_a_drain_is_followed_by_one_that_ends_it(controlplane: Cluster) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from nodeguard.aggregator.actions.drain_assessment import assess, try_evictions
+from msgspec.structs import replace
+
+from nodeguard.aggregator.actions.drain_assessment import Assessment, assess, try_evictions
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.fleet.drains import node_drain_candidates
@@ -36,15 +38,24 @@ async def preview_drain(
         for candidate in node_drain_candidates(planner, node.key, now)
         if candidate.resource not in drained
     ]
-    reason = "" if reports else _no_drain_reason(node)
+    reason = "" if reports else no_drain_reason(node)
     return DrainPreview(VERSION, rfc3339(now.wall), node.name, drain_views(reports, now), reason)
+
+
+async def assess_now(
+    cluster: DrainCluster, candidate: DrainCandidate, unknown_holders: UnknownHolders
+) -> Assessment:
+    """Return the set of a candidate, and why it may not leave now: also by dry runs of its evictions."""
+    found = await assess(cluster, candidate, unknown_holders)
+    reason = candidate.blocker or found.reason or await try_evictions(cluster, found.pods)
+    return replace(found, reason=reason)
 
 
 async def _preview(
     cluster: DrainCluster, candidate: DrainCandidate, unknown_holders: UnknownHolders
 ) -> DrainReport:
-    assessment = await assess(cluster, candidate, unknown_holders)
-    reason = candidate.blocker or assessment.reason or await try_evictions(cluster, assessment.pods)
+    assessment = await assess_now(cluster, candidate, unknown_holders)
+    reason = assessment.reason
     return DrainReport(
         candidate.node,
         candidate.uid,
@@ -58,7 +69,7 @@ async def _preview(
     )
 
 
-def _no_drain_reason(node: InventoryNode) -> str:
+def no_drain_reason(node: InventoryNode) -> str:
     """Return why a node has nothing to drain."""
     if node.owner:
         return f"the receiver of webhook {node.owner} decides about its work"

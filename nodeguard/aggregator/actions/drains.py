@@ -53,6 +53,9 @@ _LAST_READINGS = 300.0
 # Seconds until a task that failed is started again.
 _RETRY = 5.0
 
+# Seconds within which the drain that an operator requested must begin: a later one would surprise.
+_BEGIN_WITHIN = 600.0
+
 # Seconds between two assessments of a set that may leave, if the policy only observes.
 _OBSERVED_WAIT = 600.0
 
@@ -197,6 +200,8 @@ class DrainRunner:
         drains = self._drains()
         if self._session is None:
             return [action for action in drains if not action.is_closed]
+        # The store may have a drain by hand that is new since the latest turn.
+        self._present = self._candidates(self._now())
         withdrawing = {
             action.key
             for action in drains
@@ -346,12 +351,23 @@ class DrainRunner:
                 attempt.record_tries(reason, self._now().mono)
         if not attempt.is_about(action):
             return  # what is stored has changed meanwhile
-        if self._unblocked(key) is None or not self._is_enforced():
+        is_permitted = self._is_enforced() or bool(action.requested_by)
+        is_late = self._is_late(action)
+        if self._unblocked(key) is None or not is_permitted or is_late:
             attempt.refuse(self._now().mono)
         elif attempt.assessment and (reason := self._earlier_drain_reason(attempt.assessment, action)):
-            attempt.refuse(self._now().mono, reason)
+            if action.requested_by and not action.begun_at:
+                # A request by hand is not repeated, so it waits for the other drain.
+                attempt.reason = reason
+            else:
+                attempt.refuse(self._now().mono, reason)
         else:
             attempt.confirm(action, self._now().mono)
+
+    def _is_late(self, action: NodeAction) -> bool:
+        """Return whether the drain that an operator requested has waited for its begin too long."""
+        is_waiting = bool(action.requested_by) and not action.begun_at
+        return is_waiting and self._ages.age(action, self._now()) >= _BEGIN_WITHIN
 
     def _is_enforced(self) -> bool:
         return self._policy().mode == DrainMode.ENFORCE

@@ -13,8 +13,11 @@ from aiohttp import web
 from msgspec import Struct
 
 from nodeguard.aggregator.actions.drain_preview import preview_drain
+from nodeguard.aggregator.actions.drain_requests import DrainRefusedError, request_drains
 from nodeguard.aggregator.api.requests import (
     ActionResult,
+    DrainRequest,
+    DrainResult,
     ErrorResponse,
     GpusRequest,
     IncidentAction,
@@ -40,13 +43,14 @@ from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node, list_nodes, placements
 from nodeguard.fleet_api.service_state import STANDALONE, ServiceState
 from nodeguard.fleet_api.status import fleet_status, list_budgets
-from nodeguard.fleet_api.text.phrases import first_names
+from nodeguard.fleet_api.text.phrases import count_noun, first_names
 from nodeguard.local.unix_socket import is_authorized_peer
 from nodeguard.model.action_store import ActionStore, ActionStoreError
 from nodeguard.model.check import Check
 from nodeguard.model.eviction import DrainCluster
 from nodeguard.model.incident import FalseAlarm, IncidentState
 from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.label_selector import LabelSelector, SelectorError, parse_label_selector
 from nodeguard.model.printable import printable_json
 
@@ -99,6 +103,7 @@ def application(context: ApiContext) -> web.Application:
     app.router.add_get("/v1/nodes", handlers.nodes)
     app.router.add_get("/v1/nodes/{name}", handlers.node)
     app.router.add_get("/v1/nodes/{name}/drain", handlers.preview_drain)
+    app.router.add_post("/v1/nodes/{name}/drain", handlers.request_drain)
     app.router.add_post("/v1/nodes/{name}/gpus", handlers.detach_gpus)
     app.router.add_get("/v1/gpus", handlers.gpus)
     app.router.add_get("/v1/ports", handlers.ports)
@@ -140,16 +145,43 @@ class _Handlers:
         return _answer(page)
 
     async def preview_drain(self, request: web.Request) -> web.Response:
-        name, context, now = _name(request), self._context, self._context.now()
-        node = context.planner.node_named(name)
+        node, cluster, context = self._node(_name(request)), self._drain_cluster(), self._context
+        drains = context.service().drains
+        return _answer(await preview_drain(context.planner, cluster, drains, node, context.now()))
+
+    async def request_drain(self, request: web.Request) -> web.Response:
+        wanted, node = await _body(request, DrainRequest), self._node(_name(request))
+        cluster, context = self._drain_cluster(), self._context
+        by = wanted.by or ANONYMOUS
+        try:
+            drains = await request_drains(
+                context.planner, cluster, context.action_store, node, by, context.now()
+            )
+        except DrainRefusedError as error:
+            raise _RefusedError(409, f"nothing is evicted: {error}") from None
+        except ActionStoreError as error:
+            raise _RefusedError(409, f"not done, as it cannot be stored: {error}") from None
+        pods = count_noun(sum(len(drain.pods) for drain in drains), "pod")
+        names = tuple(drain.key for drain in drains)
+        message = f"{pods} of {node.name} will be evicted: NodeAction {', '.join(names)}"
+        return _answer(DrainResult(message, names))
+
+    def _node(self, name: str) -> InventoryNode:
+        """Return a node by its name. Raises _RefusedError."""
+        node = self._context.planner.node_named(name)
         if node is None:
             raise _RefusedError(404, f"there is no node '{name}': see nodeguard get nodes")
-        cluster, service = context.drain_cluster(), context.service()
-        if cluster is None:
-            if service.leader == STANDALONE:
-                raise _RefusedError(409, "a drain needs Kubernetes: this aggregator runs without it")
-            raise _RefusedError(409, f"only the aggregator that leads reads pods: {service.leader or 'none'}")
-        return _answer(await preview_drain(context.planner, cluster, service.drains, node, now))
+        return node
+
+    def _drain_cluster(self) -> DrainCluster:
+        """Return the cluster of drains. Raises _RefusedError if this aggregator has none."""
+        cluster = self._context.drain_cluster()
+        if cluster is not None:
+            return cluster
+        leader = self._context.service().leader
+        if leader == STANDALONE:
+            raise _RefusedError(409, "a drain needs Kubernetes: this aggregator runs without it")
+        raise _RefusedError(409, f"only the aggregator that leads reads pods: {leader or 'none'}")
 
     async def gpus(self, request: web.Request) -> web.Response:
         return self._components(request, "gpu")
@@ -315,9 +347,7 @@ class _Handlers:
 
     async def detach_gpus(self, request: web.Request) -> web.Response:
         wanted, name = await _body(request, GpusRequest), _name(request)
-        node = self._context.planner.node_named(name)
-        if node is None:
-            raise _RefusedError(404, f"there is no node '{name}': see nodeguard get nodes")
+        node = self._node(name)
         wall = self._context.now().wall
         action = requested_detach(node, wanted.gpus, wanted.seconds, wanted.by, wall)
         try:

@@ -65,6 +65,20 @@ class GpusRequest(Struct, frozen=True, forbid_unknown_fields=True):
     by: By = ""
 
 
+class DrainRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Evict the pods that use the faulty hardware of a quarantined node."""
+
+    by: By = ""
+
+
+class DrainResult(Struct, frozen=True):
+    """The drains of a node that were requested, or run already."""
+
+    message: str
+    actions: tuple[str, ...]
+    """Names of their NodeActions."""
+
+
 class ActionResult(Struct, frozen=True):
     """The result of an action."""
 

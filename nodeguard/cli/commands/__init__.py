@@ -25,7 +25,7 @@ COMMANDS = (
     Command("completion", "Tools", "print a completion script for bash, zsh or fish"),
     Command("describe", "Fleet", "show a node, incident or domain in detail"),
     Command("doctor", "Tools", "check the installation of nodeguard, on this node or in a cluster"),
-    Command("drain", "Fleet", "show which pods a drain of a node would evict"),
+    Command("drain", "Fleet", "evict the pods on faulty hardware of a node"),
     Command(
         "explain", "Checks and policy", "explain a check, an Xid, a line of a log or an error, or search"
     ),

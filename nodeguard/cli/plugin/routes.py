@@ -13,7 +13,7 @@ _FLEET = frozenset({
 _AGENT = frozenset({"clear", "inject"})
 
 # Commands that record who runs them; in a pod all operators are the same user.
-RECORDS_OPERATOR = frozenset({"clear", "gpus", "incidents", "pause", "resume", "unmark"})
+RECORDS_OPERATOR = frozenset({"clear", "drain", "gpus", "incidents", "pause", "resume", "unmark"})
 
 
 class Route(Enum):

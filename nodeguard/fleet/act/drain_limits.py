@@ -26,12 +26,12 @@ class DrainUsage(Struct):
     running: set[str]
     """Uids of the Nodes that are being drained."""
     recent: int
-    """Number of drains that began within an hour."""
+    """Number of drains by the policy that began within an hour."""
 
 
 def drain_usage(actions: Iterable[NodeAction], age: Callable[[NodeAction], float]) -> DrainUsage:
     """Return what stored actions use. age: seconds since the begin of a drain, see DrainAges. A withdrawn
-    drain that evicted nothing counts for nothing.
+    drain that evicted nothing counts for nothing. One that an operator requested counts while it runs.
     """
     usage = DrainUsage(set(), 0)
     for action in actions:
@@ -39,7 +39,7 @@ def drain_usage(actions: Iterable[NodeAction], age: Callable[[NodeAction], float
             continue
         if not action.state.is_finished:
             usage.running.add(action.uid)
-        if action.begun_at or not action.state.is_finished:
+        if not action.requested_by and (action.begun_at or not action.state.is_finished):
             usage.recent += age(action) < _HOUR
     return usage
 

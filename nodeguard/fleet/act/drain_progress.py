@@ -68,10 +68,14 @@ class DrainStep(Struct, frozen=True):
 
 
 def drain_action(
-    candidate: DrainCandidate, pods: Iterable[NodePod], now: float, groups: tuple[PodGroupKey, ...] = ()
+    candidate: DrainCandidate,
+    pods: Iterable[NodePod],
+    now: float,
+    groups: tuple[PodGroupKey, ...] = (),
+    requested_by: str = "",
 ) -> NodeAction:
     """Return the action that evicts some pods for a candidate. now: seconds since the epoch. groups: those of
-    which all pods leave.
+    which all pods leave. requested_by: the operator; empty for the policy.
     """
     return NodeAction(
         ActionKind.DRAIN,
@@ -81,7 +85,17 @@ def drain_action(
         int(now),
         pods=tuple(sorted(pod.key for pod in pods)),
         pod_groups=groups,
+        requested_by=requested_by,
     )
+
+
+def manual_drains(actions: Iterable[NodeAction]) -> set[tuple[str, str]]:
+    """Return the drains that operators requested and that are not finished: uid of the Node, and request."""
+    return {
+        (action.uid, action.request)
+        for action in actions
+        if action.kind == ActionKind.DRAIN and action.requested_by and not action.state.is_finished
+    }
 
 
 def stored_drain(candidate: DrainCandidate, actions: Iterable[NodeAction]) -> NodeAction | None:

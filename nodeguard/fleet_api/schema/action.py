@@ -22,6 +22,8 @@ class ActionView(Struct, frozen=True):
     """What it does, after `to`."""
     request: str
     """Who requested it, and when; of a drain, the quarantine."""
+    requested_by: str
+    """Name of the operator who requested a drain; empty for one by the policy, and for other kinds."""
     attempt: int
     """Number of the attempt; the first is 1."""
     incident: str

@@ -57,13 +57,13 @@ def failed_text(drain: ActionView) -> str:
     return f"{end}: {drain.message}"
 
 
-def preview_view(preview: DrainPreview) -> View:
+def preview_view(preview: DrainPreview, *, is_dry_run: bool = True) -> View:
     """Return the preview of a drain, with all pods."""
-    return fields_view(_preview_rows(preview))
+    note = [Note("Dry run: nothing is evicted.", "dim")] if is_dry_run else []
+    return fields_view([*note, *_preview_rows(preview)])
 
 
 def _preview_rows(preview: DrainPreview) -> Iterator[Row]:
-    yield Note("Dry run: nothing is evicted.", "dim")
     if preview.reason:
         yield Field(preview.node, preview.reason)
     for drain in preview.drains:

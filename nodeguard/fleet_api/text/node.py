@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from nodeguard.fleet_api.action import drain_purpose
 from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.node import ChargeView, MarkRequestView, MarkView, NodeView
 from nodeguard.fleet_api.text.drain import drain_fields
@@ -188,7 +189,7 @@ def _action(action: ActionView) -> Field:
     state = action.state.value.lower()
     if not is_drain:
         state = _ACTION_STATES.get(action.state, state)
-    by = f"for the {action.request}" if is_drain else f"requested by {action.request}"
+    by = f"for the {drain_purpose(action)}" if is_drain else f"requested by {action.request}"
     text = f"{action.purpose}, {by}, {format_age(action.age)}: {state}"
     return Field("action", f"{text}: {action.message}" if action.message else text)
 

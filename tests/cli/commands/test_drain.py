@@ -1,15 +1,18 @@
-"""Tests for nodeguard.cli.commands.drain and nodeguard.aggregator.actions.drain_preview, with an aggregator."""
+"""Tests for nodeguard.cli.commands.drain, and drain_preview and drain_requests of an aggregator."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from threading import Timer
 
 import pytest
+from msgspec.structs import replace
 
-from nodeguard.cli.main import main
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
+from nodeguard.model.action import ActionKind, ActionState
+from nodeguard.model.drain import DrainMode, DrainPolicy
 from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodReadError
 from nodeguard.model.label_selector import LabelSelector
 from nodeguard.model.mark import HOLD_ANNOTATION
@@ -87,8 +90,9 @@ def preview(
     """Run the command for a node; returns its output on one line."""
     with running_api(tmp_path, fleet, actions) as address:
 
-        def run(node: str, *words: str, ask: Command = printed) -> str:
-            text = ask(capsys, "drain", "node", node, "--dry-run", "--socket", address, *words)
+        def run(node: str, *words: str, ask: Command = printed, request: bool = False) -> str:
+            dry_run = () if request else ("--dry-run",)
+            text = ask(capsys, "drain", "node", node, *dry_run, "--socket", address, *words)
             return " ".join(text.split())
 
         yield run
@@ -149,7 +153,95 @@ def test_what_cannot_be_shown_is_refused(preview: Command, actions: RecordingAct
     assert "only the aggregator that leads reads pods: replica-0" in preview("node-0", ask=refused)
 
 
-def test_without_dry_run_the_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="3"):
-        main(["drain", "node", "gpu-7"])
-    assert "--dry-run" in capsys.readouterr().err
+@pytest.fixture
+def drain(preview: Command, fleet: Fleet) -> Command:
+    """Request the drain of a node under a policy that only observes; returns the output on one line."""
+    fleet.planner.set_policy(replace(fleet.policy, drain=DrainPolicy(DrainMode.OBSERVE)))
+    fleet.after(10.0)
+
+    def run(node: str, *words: str, ask: Command = printed) -> str:
+        return preview(node, *words, ask=ask, request=True)
+
+    return run
+
+
+def test_a_requested_drain_is_recorded_with_its_pods_and_the_name_of_its_operator(
+    drain: Command, actions: RecordingActions
+) -> None:
+    text = drain("node-0", "--yes", "--by", "alice")
+    [action] = actions.reserved
+    assert text == f"2 pods of node-0 will be evicted: NodeAction {action.key}"
+    assert (action.kind, action.uid, action.requested_by) == (ActionKind.DRAIN, "uid-0", "alice")
+    assert [str(pod) for pod in action.pods] == ["team-a/train-0", "team-a/train-1"]
+    # The same again is the drain that runs already.
+    assert json.loads(drain("node-0", "--yes", "-o", "json"))["actions"] == [action.key]
+    assert actions.reserved == [action]
+
+
+def test_without_a_terminal_a_drain_needs_yes(drain: Command, actions: RecordingActions) -> None:
+    text = drain("node-0", ask=refused)
+    assert "gpu-lost: 2 pods would be evicted" in text
+    assert text.endswith("nodeguard drain: this evicts 2 pods of node-0: add --yes without a terminal")
+    assert not actions.reserved
+
+
+@pytest.mark.parametrize("words", [(), ("--yes",)])
+def test_pods_that_stay_are_the_reason_of_a_refusal(
+    drain: Command, pods: Pods, actions: RecordingActions, words: tuple[str, ...]
+) -> None:
+    pods.budgets = (DisruptionBudget("team-a", "gang", LabelSelector(()), allowed=1),)
+    text = drain("node-0", *words, ask=refused)
+    assert "nothing is evicted: " in text
+    assert text.endswith("PodDisruptionBudget team-a/gang allows 1 of 2 evictions now")
+    assert not actions.reserved
+
+
+def test_a_drain_that_has_nothing_to_do_is_refused(
+    drain: Command, pods: Pods, actions: RecordingActions
+) -> None:
+    assert "kubectl drain node-1 empties any node" in drain("node-1", "--yes", ask=refused)
+    pods.pods = pods.pods[2:]
+    assert "no pod uses the faulty hardware of node-0" in drain("node-0", "--yes", ask=refused)
+    assert not actions.reserved
+
+
+def test_a_node_is_drained_once_in_a_quarantine(drain: Command, actions: RecordingActions) -> None:
+    drain("node-0", "--yes")
+    [action] = actions.reserved
+    message = "1 of 2 pods left within 30m"
+    actions.reserved = [replace(action, state=ActionState.FAILED, message=message)]
+    assert f"node-0 was drained in this quarantine: {message}; delete" in drain(
+        "node-0", "--yes", ask=refused
+    )
+    actions.reserved = [replace(actions.reserved[0], released_at=1)]
+    drain("node-0", "--yes")
+    assert [item.attempt for item in actions.reserved] == [1, 2]
+
+
+def test_a_disabled_drain_names_the_mode_to_set(preview: Command, actions: RecordingActions) -> None:
+    text = preview("node-0", "--yes", ask=refused, request=True)
+    assert "set drain.mode: observe in the policy" in text
+    assert not actions.reserved
+
+
+def test_an_operator_waits_for_the_end_of_a_drain(drain: Command, actions: RecordingActions) -> None:
+    drain("node-0", "--yes")
+    text = "2 pods evicted from node-0"
+    actions.reserved = [
+        replace(actions.reserved[0], state=ActionState.RUNNING, message="the pods are still ending")
+    ]
+
+    def finish(state: ActionState, message: str) -> None:
+        actions.reserved = [replace(actions.reserved[0], state=state, message=message)]
+
+    timer = Timer(0.5, finish, (ActionState.SUCCEEDED, text))
+    timer.start()
+    assert drain("node-0", "--yes", "--wait") == text
+    timer.join()
+    actions.reserved = [replace(actions.reserved[0], state=ActionState.RUNNING)]
+    timer = Timer(0.5, finish, (ActionState.FAILED, "1 of 2 pods left"))
+    timer.start()
+    text = drain("node-0", "--yes", "--wait", ask=refused)
+    timer.join()
+    assert "running, 2 pods" in text
+    assert text.endswith("not drained: 1 of 2 pods left: see nodeguard describe node node-0")

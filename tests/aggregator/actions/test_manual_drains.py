@@ -1,0 +1,107 @@
+"""Drains that an operator requested, by nodeguard.aggregator.actions: the policy only observes, and has no rule."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.fleet.act.drain_limits import drain_usage
+from nodeguard.fleet.act.drain_progress import drain_action, manual_drains
+from nodeguard.model.action import ActionState
+from nodeguard.model.drain import DrainMode
+from tests.aggregator.actions.drain_replicas import GANG, NODE, OTHER, DrainReplica, candidate
+from tests.aggregator.actions.replicas import KilledError
+from tests.aggregator.actions.test_drains import GANG_NAMES, Scene
+
+FAULTS = ("killed before", "killed after", "lost request", "lost response")
+
+
+class Request(Scene):
+    """A scene in which alice requests the drain of a node with the pods of its gang. The policy has no rule, so
+    that the only candidates are those of unfinished requests.
+    """
+
+    def __init__(self, minimum: int = 0) -> None:
+        super().__init__(minimum)
+        self.mode = DrainMode.OBSERVE
+        pods = [pod for node, pod in self.pods.values() if node == NODE and pod.gpu_ids == ("GPU-0",)]
+        self.action = drain_action(self.candidates[NODE], pods, self.now, requested_by="alice")
+        asyncio.run(self.replica.action_store.reserve(self.action))
+
+    async def advance(self, seconds: float) -> None:
+        await super().advance(seconds)
+        if (NODE, self.action.request) not in manual_drains(self.stored()):
+            self.candidates.pop(NODE, None)
+
+
+def test_a_requested_drain_evicts_its_pods_though_the_policy_only_observes() -> None:
+    scene = Request()
+    scene.play(40.0)
+    assert scene.evicted_names == GANG_NAMES
+    assert (scene.drain.state, scene.drain.requested_by) == (ActionState.SUCCEEDED, "alice")
+    assert len(scene.stored()) == 1
+
+
+def test_a_request_that_something_forbids_ends_without_an_eviction() -> None:
+    scene = Request()
+    scene.candidates[NODE] = replace(scene.candidates[NODE], blocker="a hold")
+    scene.play(5.0)
+    assert (scene.drain.state, scene.evicted) == (ActionState.CANCELLED, {})
+    assert "no pod was evicted" in scene.drain.message
+
+
+def test_a_request_with_a_budget_that_changed_meanwhile_ends_without_an_eviction() -> None:
+    scene = Request(minimum=2)
+    scene.play(5.0)
+    assert (scene.drain.state, scene.evicted) == (ActionState.CANCELLED, {})
+    assert len(scene.stored()) == 1
+
+
+def test_a_request_waits_for_a_drain_that_has_begun_and_may_use_the_same_budget() -> None:
+    scene = Request()
+    [uid] = [uid for uid, (node, _) in scene.pods.items() if node == OTHER]
+    scene.change(uid, labels=GANG)
+    scene.candidates[OTHER] = candidate(OTHER, scene.now)
+    other = drain_action(scene.candidates[OTHER], [scene.pods[uid][1]], scene.now, requested_by="bob")
+    store = scene.replica.action_store
+    asyncio.run(store.reserve(other))
+    begun = replace(other, state=ActionState.RUNNING, begun_at=int(scene.now))
+    asyncio.run(store.advance(other, begun))
+    scene.play(60.0)
+    assert {action.state for action in scene.stored()} == {ActionState.SUCCEEDED}
+    times = [scene.evicted.pop(uid), *scene.evicted.values()]
+    assert len(times) == 5
+    assert times[0] < min(times[1:])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("after", range(0, 14, 2))
+def test_a_fault_at_any_request_leaves_the_set_whole_or_reported(fault: str, after: int) -> None:
+    scene = Request()
+    scene.replica.fault = (after, fault)
+    with suppress(KilledError):
+        scene.play(10.0)
+    scene.lead()
+    scene.play(60.0)
+    assert scene.evicted_names in ([], GANG_NAMES)
+    assert scene.drain.state == (ActionState.SUCCEEDED if scene.evicted else ActionState.CANCELLED)
+
+
+def test_a_request_uses_no_drain_of_the_hourly_limit() -> None:
+    scene = Request()
+    running = replace(scene.action, state=ActionState.RUNNING, begun_at=int(scene.now))
+    usage = drain_usage([running], lambda _: 0.0)
+    assert (usage.running, usage.recent) == ({NODE}, 0)
+    assert drain_usage([replace(running, requested_by="")], lambda _: 0.0).recent == 1
+
+
+def test_a_late_request_begins_no_drain() -> None:
+    scene = Request()
+    scene.now += 700.0
+    scene.replica = DrainReplica(scene)
+    scene.replica.is_leader = True
+    scene.play(10.0)
+    assert (scene.drain.state, scene.evicted) == (ActionState.CANCELLED, {})
