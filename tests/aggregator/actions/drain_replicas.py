@@ -170,6 +170,11 @@ class DrainReplica(ActionReader):
         return Instant(self.world.now + self.ahead, self.world.now, "")
 
     @property
+    def wall(self) -> float:
+        """The time by its clock."""
+        return self._now().wall
+
+    @property
     def is_leader(self) -> bool:
         return self._session is not None
 

@@ -14,18 +14,23 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import pairwise
 from math import inf
+from typing import cast
 
 import msgspec
 import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.aggregator.actions.drain_assessment import assess
+from nodeguard.fleet.act.drain_progress import drain_action, stored_drain
 from nodeguard.kube.action_object import decode_action
 from nodeguard.model.action import ActionState, NodeAction
-from nodeguard.model.drain import DrainMode
-from nodeguard.model.eviction import Eviction
+from nodeguard.model.action_store import ActionStoreError
+from nodeguard.model.drain import DrainMode, DrainPolicy
+from nodeguard.model.eviction import DrainCluster, Eviction
 from nodeguard.model.pod import NodePod
 from tests.aggregator.actions.drain_replicas import (
     GANG,
@@ -81,6 +86,7 @@ class History(PodCluster):
             *("turn",) * 8,
             *("watch", "read", "kill", "lead"),
             *(self.later,) * 3,
+            *("request",) * 3,
             *(self.toggle_fault,) * 2,
             *(self.release, self.rest, self.change_pods),
         )
@@ -124,6 +130,8 @@ class History(PodCluster):
                 replica.watch(self.random.randrange(1, 4))
             case "read":
                 replica.read()
+            case "request":
+                await self.request(number)
         self.record()
 
     def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
@@ -230,6 +238,28 @@ class History(PodCluster):
         except KilledError:
             self.replicas[number] = self.start()
 
+    async def request(self, number: int) -> None:
+        """Let an operator request the drain of a node, as far as the leader knows the present ones. The process may
+        be killed at the write.
+        """
+        replica = self.replicas[number]
+        present = replica.candidates.get(self.random.choice([NODE, OTHER]))
+        stored = replica.action_store.actions()
+        if not replica.is_leader or present is None or stored_drain(present, stored) is not None:
+            return
+        attempts = [action.attempt for action in stored if action.uid == present.uid]
+        replica.api.fault = (0, self.random.choice(FAULTS)) if self.random.random() < 0.4 else (-1, "")
+        replica.fault = (-1, "")
+        found = await assess(cast("DrainCluster", replica), present, DrainPolicy().unknown_holders)
+        if found.reason or not found.pods:
+            return
+        action = drain_action(present, found.pods, replica.wall, found.groups, "alice")
+        with suppress(ActionStoreError):
+            try:
+                await replica.action_store.reserve(replace(action, attempt=max(attempts, default=0) + 1))
+            except KilledError:
+                self.replicas[number] = self.start()
+
     async def finish(self) -> None:
         """Let one replica lead without faults until all is done, also after its faults were absent for a while, and
         then until another quarantine is drained.
@@ -314,7 +344,7 @@ def _uids(drains: Iterable[NodeAction]) -> set[str]:
 
 @pytest.mark.parametrize("part", range(4))
 def test_random_histories(part: int) -> None:
-    begun = again = failed = 0
+    begun = again = failed = by_hand = 0
     for seed in range(part, HISTORIES, 4):
         history = History(seed)
 
@@ -334,8 +364,13 @@ def test_random_histories(part: int) -> None:
             if not drain.action.state.is_withdrawn
         ]
         begun += bool(ends)
+        by_hand += any(
+            drain.action.requested_by and drain.action.state == ActionState.SUCCEEDED
+            for drain in history.drains.values()
+        )
         again += len({node for node, _ in ends}) < len(ends)
         failed += any(state == ActionState.FAILED for _, state in ends)
     assert begun > HISTORIES // 10, "the histories drain nothing"
+    assert by_hand > HISTORIES // 100, "the histories drain nothing by hand"
     assert again > HISTORIES // 100, "the histories drain no second quarantine"
     assert failed > HISTORIES // 100 or part % 2 == 0, "the histories fail no drain"

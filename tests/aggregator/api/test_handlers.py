@@ -371,12 +371,13 @@ async def test_other_users_are_refused(tmp_path: Path) -> None:
         Path(path).chmod(0o666)
         code = (
             "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX); "
-            "s.connect(sys.argv[1]); s.sendall(b'GET /v1/status HTTP/1.0\\r\\n\\r\\n'); "
+            "s.connect(sys.argv[1]); s.sendall(sys.argv[2].encode() + b' HTTP/1.0\\r\\n\\r\\n'); "
             "print(s.makefile().read())"
         )
-        other = await asyncio.create_subprocess_exec(
-            "python3", "-c", code, path, stdout=asyncio.subprocess.PIPE
-        )
-        output, _ = await other.communicate()
-        assert b"403 Forbidden" in output
-        assert b'{"error":"only root, or the user that the aggregator runs as, may ask' in output
+        for asked in ("GET /v1/status", "POST /v1/nodes/node-1/drain"):
+            other = await asyncio.create_subprocess_exec(
+                "python3", "-c", code, path, asked, stdout=asyncio.subprocess.PIPE
+            )
+            output, _ = await other.communicate()
+            assert b"403 Forbidden" in output
+            assert b'{"error":"only root, or the user that the aggregator runs as, may ask' in output

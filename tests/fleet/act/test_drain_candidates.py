@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
-from nodeguard.fleet.drains import fleet_drain_candidates
+from nodeguard.fleet.act.drain_progress import drain_action
+from nodeguard.fleet.drains import fleet_drain_candidates, node_drain_candidates
+from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode, DrainPolicy, DrainRule, DrainWhen
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
@@ -292,3 +294,27 @@ def test_a_candidate_has_an_observed_quarantine_and_a_fatal_finding(
             assert any(cause.since == candidate.since for cause in fleet.record().causes)
             assert set(candidate.gpu_ids) <= reported
             assert not (candidate.is_whole_node and candidate.gpu_ids)
+
+
+def test_a_drain_by_hand_needs_no_rule_but_drains_that_are_enabled() -> None:
+    observed = replace(DRAINS, drain=replace(DRAINS.drain, rules=(), mode=DrainMode.OBSERVE))
+    fleet = faulty(policy=observed)
+    assert candidates(fleet) == []
+    [manual] = node_drain_candidates(fleet.planner, "uid-0", fleet.now)
+    requested = drain_action(manual, (), fleet.wall, requested_by="alice")
+    assert fleet_drain_candidates(fleet.planner, fleet.now, [requested]) == [manual]
+    for other in (
+        replace(requested, requested_by=""),
+        replace(requested, state=ActionState.SUCCEEDED),
+        replace(requested, uid="uid-1"),
+        replace(requested, request="quarantine of the node"),
+    ):
+        assert fleet_drain_candidates(fleet.planner, fleet.now, [other]) == []
+    fleet.planner.set_policy(replace(observed, drain=replace(observed.drain, mode=DrainMode.DISABLED)))
+    assert fleet_drain_candidates(fleet.planner, fleet.now, [requested]) == []
+
+
+def test_a_drain_by_hand_is_one_candidate_beside_a_rule() -> None:
+    fleet = faulty()
+    requested = drain_action(only(fleet), (), fleet.wall, requested_by="alice")
+    assert fleet_drain_candidates(fleet.planner, fleet.now, [requested]) == [only(fleet)]
