@@ -57,6 +57,8 @@ def _confirm(preview: DrainPreview) -> None:
     if preview.reason or staying:
         raise UsageError(f"nothing is evicted: {preview.reason or staying[0]}")
     pods = {(pod.namespace, pod.name) for drain in preview.drains for pod in drain.pods}
+    if not pods:
+        raise UsageError(f"nothing is evicted: no pod uses the faulty hardware of {preview.node}")
     evicted = f"{count_noun(len(pods), 'pod')} of {preview.node}"
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError(f"this evicts {evicted}: add --yes without a terminal")

@@ -10,6 +10,7 @@ from threading import Timer
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.cli.main import main
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.model.action import ActionKind, ActionState
 from nodeguard.model.drain import DrainMode, DrainPolicy
@@ -201,7 +202,9 @@ def test_a_drain_that_has_nothing_to_do_is_refused(
 ) -> None:
     assert "kubectl drain node-1 empties any node" in drain("node-1", "--yes", ask=refused)
     pods.pods = pods.pods[2:]
-    assert "no pod uses the faulty hardware of node-0" in drain("node-0", "--yes", ask=refused)
+    for words in ((), ("--yes",)):
+        text = drain("node-0", *words, ask=refused)
+        assert text.endswith("nothing is evicted: no pod uses the faulty hardware of node-0")
     assert not actions.reserved
 
 
@@ -245,3 +248,19 @@ def test_an_operator_waits_for_the_end_of_a_drain(drain: Command, actions: Recor
     timer.join()
     assert "running, 2 pods" in text
     assert text.endswith("not drained: 1 of 2 pods left: see nodeguard describe node node-0")
+
+
+def test_an_interrupted_wait_leaves_the_drain_running(
+    drain: Command, actions: RecordingActions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    def interrupted(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+        assert main(words) == 130
+        return capsys.readouterr().err
+
+    monkeypatch.setattr("nodeguard.cli.commands.drain.time.sleep", interrupt)
+    text = drain("node-0", "--yes", "--wait", ask=interrupted)
+    assert "the drain goes on: nodeguard describe node node-0 shows its progress" in text
+    assert not actions.reserved[0].state.is_finished
