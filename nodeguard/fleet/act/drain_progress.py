@@ -170,6 +170,10 @@ def next_step(
     if running_time >= finish_within:
         limit = format_duration(finish_within)
         left = f"{done} of {_count(len(action.pods))} left within {limit}"
+        untried = [pod for pod in remaining if not (pod.is_terminating or problems.get(pod.key.uid))]
+        if untried:
+            # The leader before this one may have been killed.
+            reason = f"{_names(untried)} {'was' if len(untried) == 1 else 'were'} not evicted"
         message = f"{left}; {reason}: decide whether to delete the rest by hand"
         return DrainStep(outcome=ActionOutcome(ActionState.FAILED, done, message))
     evict = tuple(pod for pod in remaining if not pod.is_terminating)

@@ -195,6 +195,8 @@ class GangReplica(DrainReplica):
 class GangHistory(History):
     """A history with a gang over nodes. checks: of its budget. begun: drains of the gang that evicted a first pod."""
 
+    REQUESTS = 0
+
     def __init__(self, seed: int) -> None:
         self.checks: list[Check] = []
         self.begun: set[str] = set()

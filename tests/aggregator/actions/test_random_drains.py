@@ -70,6 +70,9 @@ class History(PodCluster):
     of the pods of each gang that came to the node.
     """
 
+    # Weight of the requests of operators among the steps.
+    REQUESTS = 3
+
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.random = random.Random(seed)
@@ -86,7 +89,7 @@ class History(PodCluster):
             *("turn",) * 8,
             *("watch", "read", "kill", "lead"),
             *(self.later,) * 3,
-            *("request",) * 3,
+            *("request",) * self.REQUESTS,
             *(self.toggle_fault,) * 2,
             *(self.release, self.rest, self.change_pods),
         )

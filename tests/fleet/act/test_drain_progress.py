@@ -104,6 +104,12 @@ def test_past_its_time_it_fails_and_says_what_is_left() -> None:
     )
 
 
+def test_past_its_time_a_pod_that_no_leader_evicted_is_named() -> None:
+    outcome = step((replace(PODS[1], is_terminating=True), PODS[2]), {}, 60.0).outcome
+    assert outcome is not None
+    assert outcome.message.startswith("1 of 3 pods left within 1m; team-a/train-2 was not evicted: decide")
+
+
 @pytest.mark.parametrize("state", [ActionState.RESERVED, ActionState.RUNNING])
 def test_a_drain_without_its_candidate_is_withdrawn_unless_it_has_begun(state: ActionState) -> None:
     assert requested(replace(RESERVED, state=state), candidates=()) == []
