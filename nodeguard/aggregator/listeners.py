@@ -11,7 +11,8 @@ from contextlib import AsyncExitStack
 
 from nodeguard import __version__
 from nodeguard.aggregator.access import StartError
-from nodeguard.aggregator.api.handlers import ApiContext, serve_api
+from nodeguard.aggregator.api.context import ApiContext
+from nodeguard.aggregator.api.server import serve_api
 from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.history.file import history_path

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeguard.aggregator.api.handlers import application
+from nodeguard.aggregator.api.server import application
 from nodeguard.catalog.catalogue import load_builtin
 from nodeguard.pipeline.signal_registry import all_signals
 from scripts.reference.pages import PAGES

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
+import aiohttp
+import msgspec
 from msgspec.structs import replace
 
-from nodeguard.aggregator.api.handlers import ApiContext, serve_api
+from nodeguard.aggregator.api.context import ApiContext
+from nodeguard.aggregator.api.server import serve_api
 from nodeguard.aggregator.backends.operator_actions import OperatorActionError
 from nodeguard.fleet.act.drain_report import DrainReport
 from nodeguard.fleet_api.service_state import ServiceState
@@ -18,7 +23,8 @@ from nodeguard.model.action import NodeAction
 from nodeguard.model.action_store import ActionStoreError
 from nodeguard.model.eviction import DrainCluster
 from nodeguard.model.incident import ClearAnswer, FalseAlarm, OperatorDecision
-from tests.fleet.scene import Fleet
+from nodeguard.model.policy import Policy
+from tests.fleet.scene import AT_ONCE, Fleet, finding
 from tests.waiting import PATIENCE
 
 
@@ -146,3 +152,41 @@ def running_api(directory: Path, fleet: Fleet, actions: RecordingActions) -> Ite
         loop.call_soon_threadsafe(end.set)
         thread.join(PATIENCE)
         loop.close()
+
+
+class Client:
+    """A client of the API at a socket."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def __call__(self, method: str, path: str, **options: Any) -> tuple[int, bytes]:
+        async with self._session.request(method, f"http://aggregator/v1/{path}", **options) as response:
+            assert response.content_type == "application/json"
+            return response.status, await response.read()
+
+    async def error(self, method: str, path: str, **options: Any) -> tuple[int, str]:
+        status, body = await self(method, path, **options)
+        content = msgspec.json.decode(body)
+        assert list(content) == ["error"]
+        return status, content["error"]
+
+
+@asynccontextmanager
+async def client(
+    tmp_path: Path, fleet: Fleet, actions: RecordingActions, history: str = ""
+) -> AsyncIterator[Client]:
+    path = str(tmp_path / "run" / "aggregator.sock")
+    async with serve_api(path, replace(api_context(fleet, actions), history=history)):
+        assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as session:
+            yield Client(session)
+    assert not Path(path).exists()
+
+
+def fleet_with_fault(policy: Policy = AT_ONCE) -> Fleet:
+    fleet = Fleet(3, policy)
+    fleet.report(1, finding())
+    fleet.after(10.0)
+    fleet.carry_out()
+    return fleet
