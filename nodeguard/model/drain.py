@@ -71,7 +71,7 @@ class DrainPolicy(Struct, frozen=True, forbid_unknown_fields=True):
     unknown_holders: UnknownHolders = field(name="unknownHolders", default=UnknownHolders.NONE)
     """Which pods are evicted if it is not known which pods hold the faulty GPU."""
     finish_within: Duration = field(name="finishWithin", default=1800.0)
-    """Time from the first eviction until a drain ends as failed, and a person decides. An aggregator that
-    starts later counts from its start, as its clock may differ."""
+    """Time from the first eviction until a drain ends as failed, and a person decides. A leader that takes
+    over counts from its first reading of the pods, so that it evicts what an earlier one has left."""
     limits: DrainLimits = DrainLimits()
     """How many nodes are drained at a time and in an hour."""

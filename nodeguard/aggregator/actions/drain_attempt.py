@@ -74,6 +74,9 @@ class DrainAttempt(Struct):
     """What the drain that has begun waits for."""
     left: int | None = None
     """Pods of the stored drain that were not gone at the latest reading; None before the first one."""
+    running_since: float = inf
+    """Since when the time of the stored drain counts, in seconds of the monotonic clock: the first reading
+    of its pods, and before that the takeover. An earlier leader may have left pods that it did not evict."""
 
     @property
     def may_leave(self) -> bool:
@@ -88,8 +91,10 @@ class DrainAttempt(Struct):
         is_complete = self.assessment is not None and self.is_tried and not self.assessment.reason
         return is_complete and mono - self.assessed_at < _FRESH
 
-    def follow(self, action: NodeAction | None) -> None:
-        """Follow the running drain of the store; None for none. One that is new, or has begun, is due now."""
+    def follow(self, action: NodeAction | None, mono: float) -> None:
+        """Follow the running drain of the store; None for none. One that is new, or has begun, is due now.
+        mono: seconds of the monotonic clock.
+        """
         stored = ("", 0) if action is None else (action.key, action.begun_at)
         if stored == self.stored:
             return
@@ -100,7 +105,7 @@ class DrainAttempt(Struct):
         self.is_refused = self.has_evicted = False
         self.may_evict = True
         self.outcome, self.reason, self.problems = None, "", {}
-        self.left = None
+        self.left, self.running_since = None, mono
         if action is not None:
             self.due_at = -inf
 

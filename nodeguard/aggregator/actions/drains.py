@@ -165,7 +165,7 @@ class DrainRunner:
         keys = (*candidates, *running)
         self._attempts = {key: self._attempts.get(key) or DrainAttempt() for key in keys}
         for key, attempt in self._attempts.items():
-            attempt.follow(running.get(key))
+            attempt.follow(running.get(key), now.mono)
             if attempt.is_unrecorded(now.mono) and key not in running and self._is_enforced():
                 # It holds no limit meanwhile.
                 attempt.record_tries(
@@ -306,7 +306,7 @@ class DrainRunner:
         try:
             pods = await recorded_pods(cluster, action)
         except PodReadError as error:
-            self._read_failed(action, attempt, str(error))
+            self._read_failed(attempt, str(error))
             return
         if not attempt.is_confirmed:
             own = [pods.get(pod.uid) for pod in action.pods]
@@ -316,7 +316,9 @@ class DrainRunner:
             if attempt.is_refused or not attempt.is_about(action):
                 return
         now = self._now()
-        running_time = self._ages.running_time(action, now)
+        if attempt.left is None:
+            attempt.running_since = now.mono
+        running_time = now.mono - attempt.running_since
         step = next_step(action, pods, attempt.problems, running_time, self._policy().finish_within)
         attempt.may_evict = bool(step.evict)
         if step.outcome is not None:
@@ -326,11 +328,11 @@ class DrainRunner:
         attempt.left = step.left
         self.evicted += await attempt.evict(step, cluster, now.mono)
 
-    def _read_failed(self, action: NodeAction, attempt: DrainAttempt, problem: str) -> None:
+    def _read_failed(self, attempt: DrainAttempt, problem: str) -> None:
         """Handle that the pods of a drain that has begun cannot be read: it ends some time after its end."""
         now = self._now()
         attempt.reason = problem
-        if self._ages.running_time(action, now) >= self._policy().finish_within + _LAST_READINGS:
+        if now.mono - attempt.running_since >= self._policy().finish_within + _LAST_READINGS:
             attempt.outcome = ActionOutcome(ActionState.UNKNOWN, 0, problem)
         attempt.wait_for_pods(now.mono)
 

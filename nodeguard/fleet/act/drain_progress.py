@@ -27,7 +27,7 @@ _NAMED = 3
 
 class DrainAges:
     """How long ago drains began, by the clock of this process. Another process recorded their times, and its
-    clock may differ: a drain has at least as much time as this one has seen it run.
+    clock may differ.
     """
 
     def __init__(self) -> None:
@@ -47,10 +47,6 @@ class DrainAges:
         """
         times = self._clock.mono_times(drain.begun_at or drain.created_at, now)
         return max(0.0, now.mono - max(times or [self._first_seen(drain, now)]))
-
-    def running_time(self, drain: NodeAction, now: Instant) -> float:
-        """Return the seconds for which a drain runs that has begun: at most since this process read that."""
-        return min(self.age(drain, now), now.mono - self._first_seen(drain, now))
 
     def _first_seen(self, drain: NodeAction, now: Instant) -> float:
         return self._seen.get(drain.key, now.mono)
@@ -156,8 +152,8 @@ def next_step(
 ) -> DrainStep:
     """Return the next step of a drain that has begun. pods: those of the Node and of the recorded PodGroups
     that are not finished, by uid.
-    problems: why the latest eviction of a pod failed, by uid. running_time: in seconds, see DrainAges.
-    finish_within: of the policy.
+    problems: why the latest eviction of a pod failed, by uid. running_time: seconds since this leader read
+    its pods first, and tried to evict all that were left. finish_within: of the policy.
     """
     remaining = [pods[key.uid] for key in action.pods if key.uid in pods]
     done = len(action.pods) - len(remaining)
@@ -170,10 +166,6 @@ def next_step(
     if running_time >= finish_within:
         limit = format_duration(finish_within)
         left = f"{done} of {_count(len(action.pods))} left within {limit}"
-        untried = [pod for pod in remaining if not (pod.is_terminating or problems.get(pod.key.uid))]
-        if untried:
-            # The leader before this one may have been killed.
-            reason = f"{_names(untried)} {'was' if len(untried) == 1 else 'were'} not evicted"
         message = f"{left}; {reason}: decide whether to delete the rest by hand"
         return DrainStep(outcome=ActionOutcome(ActionState.FAILED, done, message))
     evict = tuple(pod for pod in remaining if not pod.is_terminating)

@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from msgspec import Struct
 
+from nodeguard.fleet.act.drain_progress import drain_action
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode
 from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
 from tests.aggregator.actions.drain_replicas import GANG, GRACE, LIMIT, NODE, OTHER, DrainReplica, candidate
+from tests.aggregator.actions.replicas import KilledError
 from tests.aggregator.actions.test_drains import Scene
 from tests.aggregator.actions.test_random_drains import CLOCKS, HISTORIES, STEPS, History
 
@@ -142,6 +145,80 @@ def test_a_new_leader_evicts_the_rest_of_the_gang(monkeypatch: pytest.MonkeyPatc
     assert [drain.state for drain in scene.stored()] == [ActionState.SUCCEEDED]
 
 
+@pytest.mark.parametrize("absent", [0.0, LIMIT + 60.0, 10 * LIMIT])
+@pytest.mark.parametrize("by", ["", "alice"])
+@pytest.mark.parametrize("is_new", [False, True], ids=["a standby", "a new process"])
+def test_a_leader_that_takes_over_evicts_the_rest_however_late(absent: float, by: str, is_new: bool) -> None:
+    """The leader is killed after three of four evictions. absent: seconds without one."""
+    scene = gang_scene()
+    if by:
+        scene.mode = DrainMode.OBSERVE
+        pods = [pod for _, pod in scene.pods.values()]
+        request = drain_action(scene.candidates[NODE], pods, scene.now, (TRAIN,), by)
+        asyncio.run(scene.replica.action_store.reserve(request))
+    killed, standby = scene.replica, DrainReplica(scene)
+
+    async def lose() -> None:
+        while len(scene.evicted) < 3:
+            for replica in (killed, standby):
+                replica.catch_up()
+                await replica.runner.turn()
+            await killed.loop_turn()
+
+    evict = killed.evict
+
+    async def dying(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        if not is_dry_run and len(scene.evicted) == 3:
+            raise KilledError
+        return await evict(pod, is_dry_run=is_dry_run)
+
+    killed.evict = dying  # type: ignore[method-assign]
+    with suppress(KilledError):
+        asyncio.run(lose())
+    assert len(scene.evicted) == 3
+    if is_new:
+        scene.now += absent
+        scene.lead()
+    else:
+        for _ in range(int(absent)):
+            scene.now += 1.0
+            scene.sync()
+            standby.catch_up()
+            asyncio.run(standby.runner.turn())
+        scene.replica, standby.is_leader = standby, True
+    scene.play(GRACE + 15.0)
+    assert set(scene.evicted_names) == RANKS
+    assert [(drain.state, drain.carried_out) for drain in scene.stored()] == [(ActionState.SUCCEEDED, 4)]
+
+
+def test_pods_that_are_read_again_after_the_time_of_their_drain_are_evicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new leader has no right to list pods until the time of the drain is over."""
+    scene = gang_scene()
+    evict = scene.evict
+
+    def single(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        if not is_dry_run and scene.evicted:
+            return Eviction(EvictionState.FAILED, "no connection")
+        return evict(pod, is_dry_run=is_dry_run)
+
+    async def failing(_: object) -> Any:
+        raise PodReadError("no right to list pods")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene, "evict", single)
+        scene.play(5.0)
+        assert len(scene.evicted) == 1
+        scene.lead()
+        patched.setattr(scene.replica, "group_pods", failing)
+        scene.play(LIMIT + 60.0)
+        assert (scene.drain.state, len(scene.evicted)) == (ActionState.RUNNING, 1)
+    scene.play(GRACE + 30.0)
+    assert set(scene.evicted_names) == RANKS
+    assert scene.drain.state == ActionState.SUCCEEDED
+
+
 @pytest.mark.parametrize("labels", [GANG, {}], ids=["with a budget", "without a budget"])
 def test_of_two_faulty_nodes_of_a_gang_one_has_its_drain(labels: dict[str, str]) -> None:
     scene = gang_scene(faults=(NODE, OTHER))
@@ -194,8 +271,6 @@ class GangReplica(DrainReplica):
 
 class GangHistory(History):
     """A history with a gang over nodes. checks: of its budget. begun: drains of the gang that evicted a first pod."""
-
-    REQUESTS = 0
 
     def __init__(self, seed: int) -> None:
         self.checks: list[Check] = []
