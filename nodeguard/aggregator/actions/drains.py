@@ -348,7 +348,8 @@ class DrainRunner:
             attempt.record_assessment(found, mono)
             if earlier is not None and found.uids == earlier.uids:
                 attempt.record_tries(found.reason, mono)
-            elif not found.reason:
+            # Also if the pods of a large namespace were read too slowly for the earlier tries.
+            if not (found.reason or attempt.is_allowed(self._now().mono)):
                 reason = await try_evictions(cluster, found.pods)
                 attempt.record_tries(reason, self._now().mono)
         if not attempt.is_about(action):

@@ -250,6 +250,20 @@ def test_a_pod_that_joins_the_gang_before_its_begin_leaves_too(monkeypatch: pyte
     assert scene.drain.attempt == 2
 
 
+def test_a_gang_in_a_namespace_that_takes_long_to_list_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = gang_scene()
+    read = scene.replica.group_pods
+
+    async def slow(groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+        scene.now += 6.0 if groups else 0.0
+        return await read(groups)
+
+    monkeypatch.setattr(scene.replica, "group_pods", slow)
+    scene.play(LIMIT)
+    assert set(scene.evicted_names) == RANKS
+    assert [drain.attempt for drain in scene.stored()] == [1]
+
+
 class Check(Struct):
     """A reading of the budget. at: seconds. allowed: evictions. needed: pods of the gang that would be evicted."""
 
