@@ -25,6 +25,7 @@ from nodeguard.fleet.act.drain_limits import earlier_drain_reason
 from nodeguard.fleet.act.drain_progress import (
     DrainAges,
     drain_action,
+    has_joined,
     next_step,
     requested_drains,
     shown_drains,
@@ -312,6 +313,8 @@ class DrainRunner:
             own = [pods.get(pod.uid) for pod in action.pods]
             attempt.has_evicted |= any(pod is None or pod.is_evicted for pod in own)
         if not attempt.has_evicted:
+            if has_joined(action, pods.values()):
+                attempt.assessment = None
             await self._confirm(key, action, attempt, cluster)
             if attempt.is_refused or not attempt.is_about(action):
                 return

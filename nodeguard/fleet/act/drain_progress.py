@@ -172,6 +172,14 @@ def next_step(
     return DrainStep(evict, reason=reason, left=len(remaining))
 
 
+def has_joined(action: NodeAction, pods: Iterable[NodePod]) -> bool:
+    """Return whether a pod of the PodGroups of a drain is not recorded: it came after the set was read. pods:
+    those of the Node and of the PodGroups that are not finished.
+    """
+    gangs = (pod for pod in pods if pod.group in action.pod_groups and not pod.is_terminating)
+    return not {pod.key for pod in gangs} <= set(action.pods)
+
+
 def shown_drains(actions: Iterable[NodeAction], left: Mapping[str, int | None]) -> list[NodeDrain]:
     """Return the drains that their Nodes show: from the begin until they fail or the quarantine is released.
     left: pods that are not gone yet, by key of the action.

@@ -264,6 +264,21 @@ def test_a_gang_in_a_namespace_that_takes_long_to_list_leaves(monkeypatch: pytes
     assert [drain.attempt for drain in scene.stored()] == [1]
 
 
+async def test_a_pod_that_joins_the_gang_right_before_its_first_eviction_leaves_too() -> None:
+    """The begin is recorded with the pods of before, and their dry runs still count."""
+    scene = gang_scene()
+    while not scene.stored() or not scene.drain.begun_at:
+        scene.replica.catch_up()
+        await scene.replica.runner.turn()
+        await scene.replica.loop_turn()
+    assert not scene.evicted
+    scene.create(REMOTE, "rank-4", "GPU-6", GANG, group=TRAIN)
+    scene.sync()
+    await scene.advance(LIMIT)
+    assert set(scene.evicted_names) == {*RANKS, "rank-4"}
+    assert [drain.state for drain in scene.stored()] == [ActionState.CANCELLED, ActionState.SUCCEEDED]
+
+
 class Check(Struct):
     """A reading of the budget. at: seconds. allowed: evictions. needed: pods of the gang that would be evicted."""
 
