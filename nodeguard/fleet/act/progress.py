@@ -73,7 +73,9 @@ def progress(
             is_requested = action.kind == ActionKind.DETACH_GPUS or is_ending or _request(action) in requests
             no_longer = "" if is_requested else _withdrawal(action)
             going_on = action
-            if not has_node(action.uid):
+            # The pods of a gang on other nodes are left.
+            is_gang_leaving = bool(action.begun_at and action.pod_groups) and not no_longer
+            if not (is_gang_leaving or has_node(action.uid)):
                 no_longer = "the Node is deleted"
             elif no_longer:
                 # The begin of a drain was recorded for a first eviction that was refused.

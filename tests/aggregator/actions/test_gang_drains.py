@@ -279,6 +279,36 @@ async def test_a_pod_that_joins_the_gang_right_before_its_first_eviction_leaves_
     assert [drain.state for drain in scene.stored()] == [ActionState.CANCELLED, ActionState.SUCCEEDED]
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_the_rest_of_a_gang_leaves_though_the_faulty_node_is_deleted(
+    monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    """An autoscaler deletes the Node once its pods are gone, and a budget holds a pod elsewhere back. is_replaced:
+    also the leader.
+    """
+    scene = gang_scene()
+    evict = scene.evict
+
+    def refusing(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        if not is_dry_run and pod.key.name == "rank-3":
+            return Eviction(EvictionState.REFUSED, "not now")
+        return evict(pod, is_dry_run=is_dry_run)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene, "evict", refusing)
+        scene.play(5.0)
+        assert len(scene.evicted) == 3
+        scene.nodes.discard(NODE)
+        scene.quarantined.discard(NODE)
+        scene.candidates.clear()
+        scene.play(20.0)
+    if is_replaced:
+        scene.lead()
+    scene.play(60.0)
+    assert set(scene.evicted_names) == RANKS
+    assert (scene.drain.state, scene.drain.released_at > 0) == (ActionState.SUCCEEDED, True)
+
+
 class Check(Struct):
     """A reading of the budget. at: seconds. allowed: evictions. needed: pods of the gang that would be evicted."""
 

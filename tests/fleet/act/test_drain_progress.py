@@ -21,7 +21,7 @@ from nodeguard.fleet.act.progress import ActionOutcome, ActionProgress, progress
 from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.eviction import NodeDrain
 from nodeguard.model.instant import Instant
-from nodeguard.model.pod import NodePod, PodKey
+from nodeguard.model.pod import NodePod, PodGroupKey, PodKey
 
 NOW = 1_700_000_000.0
 GPU = "gpu/0000:1b:00"
@@ -201,6 +201,15 @@ def test_the_drain_of_a_deleted_node_ends() -> None:
     outcomes = {BEGUN.key: ActionOutcome(ActionState.RUNNING)}
     [(_, after)] = due(BEGUN, requested=[BEGUN], outcomes=outcomes, has_node=False).advance
     assert (after.state, after.message) == (ActionState.SUPERSEDED, "the Node is deleted")
+
+
+def test_the_drain_of_a_gang_goes_on_without_its_node_once_it_has_begun() -> None:
+    groups = (PodGroupKey("team-a", "train"),)
+    begun, running = replace(BEGUN, pod_groups=groups), replace(RUNNING, pod_groups=groups)
+    assert due(begun, requested=[begun], has_node=False).advance == ()
+    [(_, withdrawn)] = due(begun, has_node=False).advance
+    [(_, not_begun)] = due(running, requested=[running], has_node=False).advance
+    assert (withdrawn.state, not_begun.state) == (ActionState.SUPERSEDED, ActionState.CANCELLED)
 
 
 @pytest.mark.parametrize("action", [RUNNING, BEGUN])
