@@ -43,7 +43,8 @@ class DrainCollector(Collector):
         family = GaugeMetricFamily(
             PREFIX + "drain_failed",
             "1 for each node with a drain that failed, or of which the end is not known, while the node is "
-            f"quarantined; the first {_MAX_FAILED}.",
+            "quarantined. If the quarantine was released while a gang left, for a day. The first "
+            f"{_MAX_FAILED} nodes.",
             labels=["node"],
         )
         failed = failed_drains(self._planner, self._actions())

@@ -89,15 +89,21 @@ def limited_drains(
 
 
 def failed_drains(planner: Planner, actions: Iterable[NodeAction]) -> list[NodeAction]:
-    """Return the drains of which pods stayed, or may have stayed, while their quarantine is still active, by
-    name of the node. actions: all that are stored.
+    """Return the drains of which pods stayed, or may have stayed, and that need a person, by name of the
+    node. actions: all that are stored.
     """
     failed = [
         action
         for action in actions
-        if action.kind == ActionKind.DRAIN
-        and action.state in _FAILED
-        and not action.released_at
-        and planner.state.has_drain_mark(action.uid)
+        if action.kind == ActionKind.DRAIN and action.state in _FAILED and _needs_person(action, planner)
     ]
     return sorted(failed, key=lambda action: (action.node, action.key))
+
+
+def _needs_person(action: NodeAction, planner: Planner) -> bool:
+    """Return whether a failed drain still matters: while its quarantine is active. If that was released
+    half-way, the rest of a gang is on other nodes: it matters as long as the action is stored.
+    """
+    if action.released_at:
+        return bool(action.pod_groups) and action.released_at <= action.ended_at
+    return planner.state.has_drain_mark(action.uid)

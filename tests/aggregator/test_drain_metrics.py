@@ -6,8 +6,9 @@ from msgspec.structs import replace
 from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.aggregator.drain_metrics import DrainCollector
 from nodeguard.fleet.act.drain_progress import drain_action
-from nodeguard.model.action import ActionState, NodeAction
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.drain import DrainPolicy
+from nodeguard.model.pod import PodGroupKey, PodKey
 from tests.aggregator.actions.drain_replicas import DrainReplica, PodCluster
 from tests.fleet.act.test_drain_candidates import candidates, faulty
 from tests.fleet.scene import Fleet
@@ -46,3 +47,17 @@ def test_a_failed_drain_of_an_earlier_quarantine_or_of_a_released_node_is_over()
     assert failed_nodes(fleet, replace(failed, released_at=int(fleet.wall))) == []
     assert failed_nodes(fleet, replace(failed, uid="uid-1", node="node-1")) == []
     assert failed_nodes(fleet, replace(failed, uid="deleted")) == []
+
+
+@pytest.mark.parametrize("uid", ["uid-0", "deleted"])
+def test_a_gang_that_was_released_half_way_fails_without_its_quarantine(uid: str) -> None:
+    fleet = Fleet(2)
+    pods = tuple(PodKey("team-a", f"rank-{number}", f"pod-{number}") for number in range(2))
+    failed = NodeAction(
+        ActionKind.DRAIN, "node-0", uid, "quarantine of the node", 10, pods=pods,
+        pod_groups=(PodGroupKey("team-a", "train"),), state=ActionState.FAILED, begun_at=11, released_at=20,
+        changed_at=30,
+    )  # fmt: skip
+    assert failed_nodes(fleet, failed) == ["node-0"]
+    assert failed_nodes(fleet, replace(failed, pod_groups=())) == []
+    assert failed_nodes(fleet, replace(failed, released_at=40)) == []
