@@ -32,14 +32,13 @@ class DrainAges:
 
     def __init__(self) -> None:
         self._clock = WallClock()
-        # When this process first read that a drain has begun, by key, in seconds of the monotonic clock.
+        # When this process first read a drain, by key, in seconds of the monotonic clock.
         self._seen: dict[str, float] = {}
 
     def follow(self, drains: Iterable[NodeAction], now: Instant) -> None:
         """Follow the clocks and the stored drains."""
         self._clock.follow(now)
-        begun = (drain.key for drain in drains if drain.begun_at)
-        self._seen = {key: self._seen.get(key, now.mono) for key in begun}
+        self._seen = {drain.key: self._seen.get(drain.key, now.mono) for drain in drains}
 
     def age(self, drain: NodeAction, now: Instant) -> float:
         """Return the seconds since the begin of a drain, or else since its record. A time of the future is

@@ -184,6 +184,15 @@ def test_the_age_of_a_drain_is_that_of_its_record_or_for_the_future_since_it_was
     assert ages.age(RESERVED, now) == 60.0, "it has not begun"
 
 
+def test_a_request_with_a_time_of_the_future_ages_too() -> None:
+    ages = DrainAges()
+    request = replace(RUNNING, created_at=int(NOW + DAY))
+    for seconds in (0.0, 700.0):
+        now = Instant(NOW + seconds, seconds, "")
+        ages.follow([request], now)
+    assert ages.age(request, now) == 700.0
+
+
 def test_a_withdrawn_drain_counts_for_nothing() -> None:
     withdrawn = replace(RUNNING, state=ActionState.CANCELLED)
     assert requested(withdrawn) == []
