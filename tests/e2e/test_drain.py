@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPSConnection
+from ssl import _create_unverified_context
 from typing import Any
 
 import pytest
@@ -161,6 +163,26 @@ def test_an_operator_drains_a_node_of_a_policy_that_only_observes(
         assert kubelet.deleted == {victim}
         [drain] = drains(controlplane)
         assert (drain["spec"]["requestedBy"], drain["status"]["state"]) == ("alice", "Succeeded")
+
+
+def test_no_client_of_the_network_can_request_a_drain(controlplane: Cluster) -> None:
+    with training(controlplane, "observe") as (fleet, kubelet):
+        agent, [aggregator] = fleet.agents[FAULTY], fleet.aggregators
+        scene.inject_gpu_fault(agent)
+        aggregator.until(lambda: "would-drain" in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
+        headers = {"Authorization": f"Bearer {agent.token.read_text()}"}
+        statuses = list[int]()
+        for client in (
+            HTTPSConnection(aggregator.address, fleet.port, context=_create_unverified_context()),
+            HTTPConnection(aggregator.metrics),
+            HTTPConnection(aggregator.page),
+        ):
+            client.request("POST", f"/v1/nodes/{FAULTY}/drain", b"{}", headers)
+            statuses.append(client.getresponse().status)
+            client.close()
+        assert statuses == [404, 404, 405]
+        assert not drains(controlplane)
+        assert not kubelet.deleted
 
 
 def test_a_leader_that_is_killed_in_a_drain_is_followed_by_one_that_ends_it(controlplane: Cluster) -> None:

@@ -172,6 +172,18 @@ def test_a_message_of_64_mib_costs_no_memory(issuer: Issuer, authority: Authorit
         assert served.ingest.endpoint.requests["unknown", 413] >= 1
 
 
+@pytest.mark.parametrize("path", ["nodes/node-a/drain", "nodes/node-a/gpus", "pause", "unmark"])
+def test_an_agent_cannot_act_as_an_operator(issuer: Issuer, tmp_path: Path, path: str) -> None:
+    with serving(lambda: tokens(issuer)) as served:
+        transport = agent(served, tmp_path / "token", issuer.token())
+        assert transport.post(heartbeat()).status == 200
+        transport.close()
+        client = http.client.HTTPConnection(served.address.split("/")[2], timeout=30.0)
+        with closing(client):
+            client.request("POST", f"/v1/{path}", b"{}", {"Authorization": f"Bearer {issuer.token()}"})
+            assert client.getresponse().status == 404
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_message_that_is_too_large_is_refused(chunked: bool) -> None:
