@@ -5,18 +5,20 @@ It makes the same assessment as the drain runner, and evicts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
 from nodeguard.aggregator.actions.drain_assessment import Assessment, assess, try_evictions
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_progress import stored_drain
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.fleet.drains import node_drain_candidates
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.schema.drain import DrainPreview
 from nodeguard.fleet_api.schema.status import VERSION
+from nodeguard.model.action import NodeAction
 from nodeguard.model.drain import UnknownHolders
 from nodeguard.model.eviction import DrainCluster
 from nodeguard.model.instant import Instant, rfc3339
@@ -27,14 +29,19 @@ async def preview_drain(
     planner: Planner,
     cluster: DrainCluster,
     drains: Collection[DrainReport],
+    actions: Iterable[NodeAction],
     node: InventoryNode,
     now: Instant,
 ) -> DrainPreview:
-    """Return what a drain of a node would evict now. drains: of the fleet; running ones stay as they are."""
+    """Return what a drain of a node would evict now. drains: of the fleet; running ones stay as they are.
+    actions: all that are stored.
+    """
     reports = [drain for drain in drains if drain.uid == node.key and drain.state == DrainState.RUNNING]
     drained = {report.resource for report in reports}
     reports += [
-        await _preview(cluster, candidate, planner.policy.drain.unknown_holders)
+        await _preview(
+            cluster, candidate, planner.policy.drain.unknown_holders, stored_drain(candidate, actions)
+        )
         for candidate in node_drain_candidates(planner, node.key, now)
         if candidate.resource not in drained
     ]
@@ -43,18 +50,33 @@ async def preview_drain(
 
 
 async def assess_now(
-    cluster: DrainCluster, candidate: DrainCandidate, unknown_holders: UnknownHolders
+    cluster: DrainCluster,
+    candidate: DrainCandidate,
+    unknown_holders: UnknownHolders,
+    drained: NodeAction | None,
 ) -> Assessment:
-    """Return the set of a candidate, and why it may not leave now: also by dry runs of its evictions."""
+    """Return the set of a candidate, and why it may not leave now: also by dry runs of its evictions.
+    drained: the finished drain of its quarantine, which is not repeated; None for none.
+    """
     found = await assess(cluster, candidate, unknown_holders)
-    reason = candidate.blocker or found.reason or await try_evictions(cluster, found.pods)
+    repeated = _repeated_reason(drained) if drained is not None and found.pods else ""
+    reason = candidate.blocker or repeated or found.reason or await try_evictions(cluster, found.pods)
     return replace(found, reason=reason)
 
 
+def _repeated_reason(drained: NodeAction) -> str:
+    end = drained.message or drained.state.lower()
+    remedy = f"delete the pods by hand, or kubectl drain {drained.node}"
+    return f"it was drained in this quarantine: {end}: {remedy}"
+
+
 async def _preview(
-    cluster: DrainCluster, candidate: DrainCandidate, unknown_holders: UnknownHolders
+    cluster: DrainCluster,
+    candidate: DrainCandidate,
+    unknown_holders: UnknownHolders,
+    drained: NodeAction | None,
 ) -> DrainReport:
-    assessment = await assess_now(cluster, candidate, unknown_holders)
+    assessment = await assess_now(cluster, candidate, unknown_holders, drained)
     reason = assessment.reason
     return DrainReport(
         candidate.node,

@@ -6,6 +6,8 @@ its reason, or recorded with its pods before anything is evicted.
 
 from __future__ import annotations
 
+import logging
+
 from msgspec.structs import replace
 
 from nodeguard.aggregator.actions.drain_assessment import Assessment
@@ -14,12 +16,14 @@ from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_progress import drain_action, stored_drain
 from nodeguard.fleet.drains import node_drain_candidates
 from nodeguard.fleet.planner import Planner
-from nodeguard.model.action import ActionKind, NodeAction
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.action_store import ActionStore
 from nodeguard.model.drain import DrainMode
 from nodeguard.model.eviction import DrainCluster
 from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import InventoryNode
+
+logger = logging.getLogger(__name__)
 
 
 class DrainRefusedError(Exception):
@@ -30,8 +34,8 @@ async def request_drains(
     planner: Planner, cluster: DrainCluster, store: ActionStore, node: InventoryNode, by: str, now: Instant
 ) -> tuple[NodeAction, ...]:
     """Record the drains of all faulty resources of a node with pods, and return them with those that run
-    already. by: name of the operator. Raises DrainRefusedError if something keeps the pods of one resource,
-    and ActionStoreError.
+    already. If nothing is left to evict, return those that succeeded in this quarantine. by: name of the
+    operator. Raises DrainRefusedError if something keeps the pods of one resource, and ActionStoreError.
     """
     policy = planner.policy.drain
     if policy.mode == DrainMode.DISABLED:
@@ -45,21 +49,45 @@ async def request_drains(
     stored = [
         action for action in store.actions() if action.kind == ActionKind.DRAIN and action.uid == node.key
     ]
-    earlier = [drain for candidate in candidates if (drain := stored_drain(candidate, stored)) is not None]
     assessed = list[tuple[DrainCandidate, Assessment]]()
+    running, ended = list[NodeAction](), list[NodeAction]()
     for candidate in candidates:
-        if stored_drain(candidate, stored) is None:
-            found = await assess_now(cluster, candidate, policy.unknown_holders)
-            if found.reason:
-                raise DrainRefusedError(f"the pods of {node.name} stay: {found.reason}")
+        drain = stored_drain(candidate, stored)
+        if drain is not None and not drain.state.is_finished:
+            running.append(drain)
+            continue
+        found = await assess_now(cluster, candidate, policy.unknown_holders, drain)
+        if found.reason:
+            raise DrainRefusedError(f"the pods of {node.name} stay: {found.reason}")
+        if drain is None:
             assessed.append((candidate, found))
-    running = [drain for drain in earlier if not drain.state.is_finished]
-    requested = _requested(assessed, stored, by, now)
-    if not (running or requested):
-        raise DrainRefusedError(_nothing_reason(node, earlier))
-    for action in requested:
-        await store.reserve(action)
-    return (*running, *requested)
+        elif drain.state == ActionState.SUCCEEDED:
+            ended.append(drain)
+    requested = [await _recorded(store, action) for action in _requested(assessed, stored, by, now)]
+    drains = (*running, *requested) or tuple(ended)
+    if not drains:
+        raise DrainRefusedError(f"no pod uses the faulty hardware of {node.name}")
+    return drains
+
+
+async def _recorded(store: ActionStore, requested: NodeAction) -> NodeAction:
+    """Record a drain, and return it as it is stored: another aggregator may have recorded the same before.
+    Raises DrainRefusedError if that one has ended, and ActionStoreError.
+    """
+    await store.reserve(requested)
+    stored = next((action for action in store.actions() if action.key == requested.key), requested)
+    if stored.state.is_finished:
+        raise DrainRefusedError(f"another aggregator has ended the drain {stored.key}: request it again")
+    logger.info(
+        "drain requested",
+        extra={
+            "node": stored.node,
+            "by": requested.requested_by,
+            "pods": len(stored.pods),
+            "action": stored.key,
+        },
+    )
+    return stored
 
 
 def _requested(
@@ -75,14 +103,3 @@ def _requested(
         action = drain_action(candidate, found.pods, now.wall, found.groups, by)
         requested.append(replace(action, attempt=max(attempts, default=0) + 1))
     return requested
-
-
-def _nothing_reason(node: InventoryNode, ended: list[NodeAction]) -> str:
-    """Return why there is nothing to request. ended: drains of the present quarantine."""
-    if not ended:
-        return f"no pod uses the faulty hardware of {node.name}"
-    last = max(ended, key=lambda action: action.ended_at)
-    return (
-        f"{node.name} was drained in this quarantine: {last.message or last.state.lower()}; "
-        f"delete by hand what is left, or kubectl drain {node.name}"
-    )

@@ -18,7 +18,7 @@ from nodeguard.aggregator.api.requests import (
 from nodeguard.aggregator.api.responses import RefusedError, answer, decoded_body, name_in_path
 from nodeguard.aggregator.backends.operator_actions import ANONYMOUS, foreign_taints_note
 from nodeguard.fleet.act.detaches import requested_detach
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.drain import requested_drains_text
 from nodeguard.model.action_store import ActionStoreError
 
 
@@ -40,10 +40,10 @@ class Changes:
         except DrainRefusedError as error:
             raise RefusedError(409, f"nothing is evicted: {error}") from None
         except ActionStoreError as error:
-            raise RefusedError(409, f"not done, as it cannot be stored: {error}") from None
-        pods = count_noun(sum(len(drain.pods) for drain in drains), "pod")
+            see = f"nodeguard get actions -n {node.name} shows what is recorded"
+            raise RefusedError(409, f"not recorded, or the answer was lost: {error}; {see}") from None
         names = tuple(drain.key for drain in drains)
-        message = f"{pods} of {node.name} will be evicted: NodeAction {', '.join(names)}"
+        message = f"{requested_drains_text(drains)}: NodeAction {', '.join(names)}"
         return answer(DrainResult(message, names))
 
     async def pause(self, request: web.Request) -> web.Response:

@@ -60,8 +60,9 @@ class Reads:
             self._context.leading_cluster(),
             self._context,
         )
-        drains = context.service().drains
-        return answer(await preview_drain(context.planner, cluster, drains, node, context.now()))
+        drains, actions = context.service().drains, context.action_store.actions()
+        preview = await preview_drain(context.planner, cluster, drains, actions, node, context.now())
+        return answer(preview)
 
     async def gpus(self, request: web.Request) -> web.Response:
         """GET /v1/gpus, of a node or by selector."""

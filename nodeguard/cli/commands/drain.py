@@ -17,7 +17,7 @@ from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet_api.schema.action import ActionList, ActionView
 from nodeguard.fleet_api.schema.drain import DrainPreview
-from nodeguard.fleet_api.text.drain import preview_view
+from nodeguard.fleet_api.text.drain import leaving_pods, preview_view
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.model.action import ActionState
 
@@ -56,10 +56,9 @@ def _confirm(preview: DrainPreview) -> None:
     staying = [drain.reason for drain in preview.drains if drain.state == DrainState.WAITS]
     if preview.reason or staying:
         raise UsageError(f"nothing is evicted: {preview.reason or staying[0]}")
-    pods = {(pod.namespace, pod.name) for drain in preview.drains for pod in drain.pods}
-    if not pods:
+    if not any(drain.pods for drain in preview.drains):
         raise UsageError(f"nothing is evicted: no pod uses the faulty hardware of {preview.node}")
-    evicted = f"{count_noun(len(pods), 'pod')} of {preview.node}"
+    evicted = leaving_pods(preview.node, preview.drains)
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError(f"this evicts {evicted}: add --yes without a terminal")
     print_error(f"This evicts {evicted}, all or none. Type yes to continue:")

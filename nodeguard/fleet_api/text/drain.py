@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet_api.schema.action import ActionView
@@ -10,7 +10,7 @@ from nodeguard.fleet_api.schema.drain import DrainPreview, DrainView, PodView
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.phrases import count_noun, target_text
 from nodeguard.fleet_api.view import Field, Note, Row, View, fields_view
-from nodeguard.model.action import ActionState
+from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.target import NODE, target_label
 
 # The name of the field of a fleet.
@@ -89,10 +89,30 @@ def pod_names(pods: Collection[PodView]) -> str:
     return f"{count_noun(len(names), 'pod')} ({', '.join(names[:_NAMED])}{more})"
 
 
-def _gangs(drain: DrainView) -> str:
+def _gangs(*drains: DrainView | NodeAction) -> str:
     """Return the gangs that leave whole, after the number of pods."""
-    names = [f"{group.namespace}/{group.name}" for group in drain.pod_groups]
+    names = sorted({f"{group.namespace}/{group.name}" for drain in drains for group in drain.pod_groups})
     return f", with all pods of PodGroup {', '.join(names)}" if names else ""
+
+
+def leaving_pods(node: str, drains: Sequence[DrainView | NodeAction]) -> str:
+    """Return how many pods leave with some drains of a node: a pod may be in two of them."""
+    pods = {(pod.namespace, pod.name) for drain in drains for pod in drain.pods}
+    gangs = _gangs(*drains)
+    return f"{count_noun(len(pods), 'pod')}{gangs}" if gangs else f"{count_noun(len(pods), 'pod')} of {node}"
+
+
+def requested_drains_text(drains: Sequence[NodeAction]) -> str:
+    """Return what becomes of the drains of a node that an operator has requested, at least one."""
+    new = [drain for drain in drains if drain.state == ActionState.RESERVED]
+    running = [drain for drain in drains if drain.state == ActionState.RUNNING]
+    texts = [f"{leaving_pods(new[0].node, new)} will be evicted"] if new else []
+    if running:
+        operators = ", ".join(sorted({drain.requested_by for drain in running} - {""}))
+        by = f", requested by {operators}" if operators else ""
+        texts.append(f"{leaving_pods(running[0].node, running)} are being evicted already{by}")
+    texts += [f"drained already: {drain.message}" for drain in drains if drain.state.is_finished]
+    return "; ".join(texts)
 
 
 def drain_text(drain: DrainView) -> str:

@@ -208,17 +208,47 @@ def test_a_drain_that_has_nothing_to_do_is_refused(
     assert not actions.reserved
 
 
-def test_a_node_is_drained_once_in_a_quarantine(drain: Command, actions: RecordingActions) -> None:
+def test_a_node_is_drained_once_in_a_quarantine(
+    drain: Command, preview: Command, actions: RecordingActions
+) -> None:
     drain("node-0", "--yes")
     [action] = actions.reserved
     message = "1 of 2 pods left within 30m"
     actions.reserved = [replace(action, state=ActionState.FAILED, message=message)]
-    assert f"node-0 was drained in this quarantine: {message}; delete" in drain(
-        "node-0", "--yes", ask=refused
-    )
+    reason = f"it was drained in this quarantine: {message}: delete the pods by hand, or kubectl drain node-0"
+    assert f"2 pods would stay: {reason} team-a" in preview("node-0")
+    assert drain("node-0", "--yes", ask=refused).endswith(f"the pods of node-0 stay: {reason}")
     actions.reserved = [replace(actions.reserved[0], released_at=1)]
     drain("node-0", "--yes")
     assert [item.attempt for item in actions.reserved] == [1, 2]
+
+
+def test_a_drain_that_succeeded_is_the_answer_to_the_same_request(
+    drain: Command, pods: Pods, actions: RecordingActions
+) -> None:
+    drain("node-0", "--yes")
+    [action] = actions.reserved
+    message = "2 pods evicted from node-0"
+    actions.reserved = [replace(action, state=ActionState.SUCCEEDED, message=message)]
+    pods.pods = pods.pods[2:]
+    text = drain("node-0", "--yes", "--wait")
+    assert text == message
+    assert drain("node-0", "--yes") == f"drained already: {message}: NodeAction {action.key}"
+    actions.reserved = [replace(action, state=ActionState.FAILED, message="1 of 2 pods left")]
+    assert "no pod uses the faulty hardware of node-0" in drain("node-0", "--yes", ask=refused)
+
+
+def test_a_second_operator_reads_who_drains_the_node_already(
+    drain: Command, actions: RecordingActions
+) -> None:
+    drain("node-0", "--yes", "--by", "alice")
+    [action] = actions.reserved
+    actions.reserved = [replace(action, state=ActionState.RUNNING)]
+    text = drain("node-0", "--yes", "--by", "bob")
+    assert text == f"2 pods of node-0 are being evicted already, requested by alice: NodeAction {action.key}"
+    actions.reserved = [replace(action, state=ActionState.RUNNING, requested_by="")]
+    text = drain("node-0", "--yes", "--by", "bob")
+    assert text == f"2 pods of node-0 are being evicted already: NodeAction {action.key}"
 
 
 def test_a_disabled_drain_names_the_mode_to_set(preview: Command, actions: RecordingActions) -> None:
