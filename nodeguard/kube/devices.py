@@ -12,10 +12,11 @@ from msgspec import Struct, field
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.discovery import served_resources
 from nodeguard.kube.errors import ApiError
-from nodeguard.kube.objects import TypedObject
+from nodeguard.kube.objects import TypedList, TypedObject
 from nodeguard.kube.watch import Watch
 from nodeguard.model.device import Device
 from nodeguard.model.json_decoder import JsonDecoder
+from nodeguard.model.pod import SHARED_GPU
 from nodeguard.model.target import bus_address
 
 logger = logging.getLogger(__name__)
@@ -25,6 +26,15 @@ PATH = "/apis/resource.k8s.io/v1/resourceslices"
 # Attributes that drivers agree on; a driver may put its own name, or nothing, before an attribute.
 _PCI_ATTRIBUTE = "resource.kubernetes.io/pciBusID"
 _UUID_ATTRIBUTE = "uuid"
+
+# Of a partition, such as a MIG device: the id of its GPU.
+_PARENT_ATTRIBUTE = "parentUUID"
+
+# Ids of NVIDIA GPUs.
+_GPU_ID = "GPU-"
+
+# Driver, pool and name of a device.
+DeviceKey = tuple[str, str, str]
 
 
 class ResourceSlice(Struct, frozen=True):
@@ -70,11 +80,15 @@ class _Slice(TypedObject):
 
 
 _DECODER = JsonDecoder(_Slice)
+_LIST_DECODER = JsonDecoder(TypedList[_Slice])
 
 
 def decode_slice(raw: msgspec.Raw | bytes) -> ResourceSlice:
     """Return the ResourceSlice of an object's JSON. Raises msgspec.MsgspecError."""
-    decoded = _DECODER.decode(raw)
+    return _resource_slice(_DECODER.decode(raw))
+
+
+def _resource_slice(decoded: _Slice) -> ResourceSlice:
     spec = decoded.spec
     return ResourceSlice(
         uid=decoded.uid,
@@ -106,13 +120,45 @@ def _gpus(spec: _Spec) -> Iterator[Device]:
         node = device.node or spec.node
         address = bus_address(_attribute(device, spec.driver, _PCI_ATTRIBUTE)) or ""
         uuid = _attribute(device, spec.driver, _UUID_ATTRIBUTE)
-        # Network adapters have addresses too. A device of several Nodes is not part of any of them.
-        if (
-            node
-            and (address or uuid)
-            and (spec.driver.startswith("gpu.") or uuid.startswith(("GPU-", "MIG-")))
-        ):
+        # A device of several Nodes is not part of any of them.
+        if node and (address or uuid) and _is_gpu(spec.driver, uuid):
             yield Device(node, spec.driver, spec.pool.name, device.name, address, uuid)
+
+
+def decode_gpu_ids(body: bytes) -> dict[DeviceKey, str]:
+    """Return the ids of the GPUs of all devices in a list of the ResourceSlices of one Node, empty for a
+    device that is no GPU. A part of a GPU, such as a MIG device, has the id of the GPU with its own name. A
+    device is missing if its GPU is not known. Raises msgspec.MsgspecError.
+    """
+    ids: dict[DeviceKey, str] = {}
+    pools: dict[tuple[str, str], list[_Slice]] = {}
+    for item in _LIST_DECODER.decode(body).items or ():
+        # See _gpus.
+        if item.spec.pool.name == item.spec.node:
+            pools.setdefault((item.spec.driver, item.spec.pool.name), []).append(item)
+    for (driver, pool), slices in pools.items():
+        generation = latest_generation(map(_resource_slice, slices))[0].generation
+        for item in slices:
+            for device in item.spec.devices if item.spec.pool.generation == generation else ():
+                if (gpu_id := _gpu_id(device, driver)) is not None:
+                    ids[driver, pool, device.name] = gpu_id
+    return ids
+
+
+def _gpu_id(device: _Device, driver: str) -> str | None:
+    """Return the id of the GPU of a device; empty if it is no GPU, None if the id is not known."""
+    uuid = _attribute(device, driver, _UUID_ATTRIBUTE)
+    parent = _attribute(device, driver, _PARENT_ATTRIBUTE)
+    if uuid.startswith(_GPU_ID):
+        return uuid
+    if parent.startswith(_GPU_ID):
+        return f"{parent}{SHARED_GPU}{device.name}"
+    return None if _is_gpu(driver, uuid) else ""
+
+
+def _is_gpu(driver: str, uuid: str) -> bool:
+    # Network adapters have addresses too.
+    return driver.startswith("gpu.") or uuid.startswith((_GPU_ID, "MIG-"))
 
 
 def _attribute(device: _Device, driver: str, name: str) -> str:

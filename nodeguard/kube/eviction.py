@@ -4,9 +4,13 @@ the lease.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 
+from nodeguard.kube.claims import Claim, ClaimKey, claim_keys, decode_claim, with_claimed_gpus
 from nodeguard.kube.client import Query
+from nodeguard.kube.devices import API_GROUP, decode_gpu_ids
+from nodeguard.kube.devices import PATH as RESOURCE_SLICES
 from nodeguard.kube.disruption_budgets import decode_budgets
 from nodeguard.kube.errors import DISRUPTION_BUDGET, ApiError, decoded, may_have_succeeded
 from nodeguard.kube.fenced_client import JSON, FencedClient, FencedError, NotPermittedError
@@ -15,6 +19,9 @@ from nodeguard.kube.node_pods import PATH
 from nodeguard.kube.pod_group import decode_leaves_whole
 from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodReadError
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
+
+# Claims that are read at the same time.
+_PARALLEL = 8
 
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -31,6 +38,10 @@ _TWO_BUDGETS = "more than one PodDisruptionBudget"
 _RIGHTS = "with the value policy.drain.mode: observe or enforce"
 
 _NOT_LEADING = "this aggregator may not write now: it does not hold the lease"
+
+
+class _MissingError(PodReadError):
+    """There is no such object, or the server has none of its kind."""
 
 
 class KubernetesDrainCluster:
@@ -50,6 +61,43 @@ class KubernetesDrainCluster:
         body = await self._read(PATH, query)
         try:
             return decoded(decode_gpu_pods, body, f"the pods of Node {node}")
+        except ApiError as error:
+            raise PodReadError(error.message) from None
+
+    async def with_claims(self, node: str, pods: Collection[NodePod]) -> tuple[NodePod, ...]:
+        """Return some pods of a Node with the GPUs of their ResourceClaims, as far as these can be known.
+        Raises PodReadError.
+        """
+        keys = claim_keys(pods)
+        if not keys:
+            return tuple(pods)
+        try:
+            slices = await self._read(RESOURCE_SLICES, {"fieldSelector": f"spec.nodeName={node}"})
+        except _MissingError:
+            # The server has no resource.k8s.io/v1.
+            return tuple(pods)
+        limit = asyncio.Semaphore(_PARALLEL)
+
+        async def read(key: ClaimKey) -> Claim | None:
+            async with limit:
+                return await self._claim(key)
+
+        try:
+            gpu_ids = decoded(decode_gpu_ids, slices, f"the ResourceSlices of Node {node}")
+        except ApiError as error:
+            raise PodReadError(error.message) from None
+        found = zip(keys, await asyncio.gather(*map(read, keys)), strict=True)
+        claims = {key: claim for key, claim in found if claim is not None}
+        return tuple(with_claimed_gpus(pod, claims, gpu_ids) for pod in pods)
+
+    async def _claim(self, key: ClaimKey) -> Claim | None:
+        """Return a ResourceClaim; None if there is none of that name. Raises PodReadError."""
+        namespace, name = key
+        path = f"{API_GROUP}/namespaces/{namespace}/resourceclaims/{name}"
+        try:
+            return decoded(decode_claim, await self._read(path, {}), f"ResourceClaim {namespace}/{name}")
+        except _MissingError:
+            return None
         except ApiError as error:
             raise PodReadError(error.message) from None
 
@@ -129,7 +177,8 @@ class KubernetesDrainCluster:
         try:
             return await self._client.read(path, query, max_bytes=_MAX_BYTES)
         except ApiError as error:
-            raise PodReadError(_message(error)) from None
+            problem = _MissingError if error.status == 404 else PodReadError
+            raise problem(_message(error)) from None
         except NotPermittedError:
             raise PodReadError(_NOT_LEADING) from None
 

@@ -26,14 +26,16 @@ _MANY = 1_000_000
 _MIRROR = "kubernetes.io/config.mirror"
 
 
-class _Toleration(Struct):
+class Toleration(Struct):
+    """A toleration of a pod, or of a request for devices."""
+
     key: str = ""
     operator: str = "Equal"
     effect: str = ""
 
 
 class _Spec(PodSpec):
-    tolerations: list[_Toleration] = field(default_factory=list)
+    tolerations: list[Toleration] = field(default_factory=list)
 
 
 class _Device(Struct):
@@ -49,6 +51,21 @@ class _ContainerStatus(ContainerStatus):
     allocated: list[_Allocated] = field(name="allocatedResourcesStatus", default_factory=list)
 
 
+class _ClaimStatus(Struct):
+    name: str
+    claim: str = field(name="resourceClaimName", default="")
+
+
+class _Mapping(Struct):
+    container: str = field(name="containerName", default="")
+    resource: str = field(name="resourceName", default="")
+
+
+class _ExtendedClaimStatus(Struct):
+    claim: str = field(name="resourceClaimName", default="")
+    mappings: list[_Mapping] = field(name="requestMappings", default_factory=list)
+
+
 class _Condition(Struct):
     type: str = ""
     status: str = ""
@@ -60,6 +77,9 @@ class _Status(Struct):
     containers: list[_ContainerStatus] = field(name="containerStatuses", default_factory=list)
     init_containers: list[_ContainerStatus] = field(name="initContainerStatuses", default_factory=list)
     conditions: list[_Condition] = []
+    claims: list[_ClaimStatus] = field(name="resourceClaimStatuses", default_factory=list)
+    # The claim that the scheduler creates for resources that a DRA driver has in place of a device plugin.
+    extended: _ExtendedClaimStatus | None = field(name="extendedResourceClaimStatus", default=None)
 
 
 class _Pod(TypedObject):
@@ -88,18 +108,23 @@ def _node_pod(pod: _Pod) -> NodePod | None:
     if pod.status.phase in FINISHED:
         return None
     meta, spec, status = pod.metadata, pod.spec, pod.status
-    containers = (*spec.containers, *spec.init_containers)
-    holders = {container.name for container in _holders(pod) if _gpus(container)}
+    mappings = status.extended.mappings if status.extended is not None else ()
+    claimed = {(item.container, item.resource) for item in mappings}
+    holders = {
+        container.name
+        for container in _holders(pod)
+        if any((container.name, resource) not in claimed for resource in _gpus(container))
+    }
     return NodePod(
         PodKey(meta.namespace, meta.name, meta.uid),
         meta.version,
         gpu_ids=_gpu_ids(holders, (*status.containers, *status.init_containers)),
-        has_claims=bool(spec.claims) or any(container.resources.claims for container in containers),
+        claims=tuple(_claims(pod)),
         labels=meta.labels,
         controller=next((owner.kind for owner in meta.owners if owner.controller), ""),
         group=_group(pod),
         is_static=_MIRROR in meta.annotations,
-        tolerates_quarantine=any(map(_tolerates, spec.tolerations)),
+        tolerates_quarantine=any(map(tolerates_quarantine, spec.tolerations)),
         has_started=_has_started(pod),
         is_ready=any(item.type == "Ready" and item.status == "True" for item in status.conditions),
         is_terminating=bool(meta.deleted_at),
@@ -110,6 +135,17 @@ def _node_pod(pod: _Pod) -> NodePod | None:
 def _group(pod: _Pod) -> PodGroupKey | None:
     group = pod.spec.scheduling_group
     return PodGroupKey(pod.metadata.namespace, group.name) if group is not None and group.name else None
+
+
+def _claims(pod: _Pod) -> Iterator[str]:
+    """Yield the names of the ResourceClaims of a pod; an empty one for a claim that is not created yet."""
+    created = {status.name: status.claim for status in pod.status.claims}
+    for claim in pod.spec.claims:
+        # A status without a name: the pod needs none.
+        if created.get(claim.name) != "":
+            yield claim.claim or created.get(claim.name, "")
+    if pod.status.extended is not None:
+        yield pod.status.extended.claim
 
 
 def _has_started(pod: _Pod) -> bool:
@@ -157,7 +193,7 @@ def _gpu_ids(holders: set[str], statuses: Iterable[_ContainerStatus]) -> tuple[s
     return tuple(sorted({name for names in ids.values() for name in names}))
 
 
-def _tolerates(toleration: _Toleration) -> bool:
+def tolerates_quarantine(toleration: Toleration) -> bool:
     """Return whether a toleration may match the taint of a quarantine, which may have any fault class."""
     keys = {"", *(mark.key for mark in DRAIN_MARKS)}
     is_of_taint = toleration.key in keys and toleration.effect in {"", NO_SCHEDULE}

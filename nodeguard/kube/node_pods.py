@@ -55,6 +55,13 @@ class Container(Struct):
     restarts: str | None = field(name="restartPolicy", default=None)
 
 
+class PodClaim(Struct):
+    """A claim of a pod. claim: name of a ResourceClaim that the pod names; empty if it has a template."""
+
+    name: str = ""
+    claim: str = field(name="resourceClaimName", default="")
+
+
 class SchedulingGroup(Struct):
     """The PodGroup of a pod."""
 
@@ -66,7 +73,7 @@ class PodSpec(Struct):
 
     containers: list[Container] = []
     init_containers: list[Container] = field(name="initContainers", default=[])
-    claims: list[msgspec.Raw] = field(name="resourceClaims", default=[])
+    claims: list[PodClaim] = field(name="resourceClaims", default=[])
     scheduling_group: SchedulingGroup | None = field(name="schedulingGroup", default=None)
 
 

@@ -51,7 +51,7 @@ class NodeDrain(Struct, frozen=True):
 
 
 class PodReadError(Exception):
-    """Pods, PodGroups or disruption budgets cannot be read. The message has the reason and the remedy."""
+    """Pods, claims, PodGroups or disruption budgets cannot be read. The message has the reason and remedy."""
 
 
 class DrainCluster(Protocol):
@@ -60,6 +60,11 @@ class DrainCluster(Protocol):
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         """Return the pods of a Node, by its name, that are not finished, as they are stored now: one that is
         missing has ended. Raises PodReadError.
+        """
+
+    async def with_claims(self, node: str, pods: Collection[NodePod]) -> tuple[NodePod, ...]:
+        """Return some pods of a Node with the GPUs of their ResourceClaims, as far as these can be known.
+        Raises PodReadError.
         """
 
     async def leaves_whole(self, group: PodGroupKey) -> bool:

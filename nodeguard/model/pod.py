@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from nodeguard.model.label_selector import LabelSelector
 
+# Between the id of a GPU and the part or share of it that a pod holds, as in NVIDIA's device plugin.
+SHARED_GPU = "::"
+
 
 class PodKey(Struct, frozen=True, order=True):
     """One pod: a later pod of the same name has another uid."""
@@ -40,10 +43,13 @@ class NodePod(Struct, frozen=True):
     version: str
     """Its resourceVersion: an eviction names it, so that a pod that changed is judged again."""
     gpu_ids: tuple[str, ...] | None = ()
-    """Ids of the devices of NVIDIA's device plugin that its containers hold, as the plugin names them. Empty:
-    it holds none. None: it holds some, and the kubelet does not report those of each container."""
-    has_claims: bool = False
-    """Whether it has claims of a DRA driver: its GPUs are not known."""
+    """Ids of the devices that it holds: of NVIDIA's device plugin, as the plugin names them, and of known
+    claims. Empty: none. None: it holds some, and the kubelet does not report those of each container."""
+    claims: tuple[str, ...] = ()
+    """Names of its ResourceClaims with unknown devices; an empty name for one that is not created yet."""
+    keeps_gpus: bool = False
+    """Whether another pod in its place could get the same GPUs, though they have a mark of their own: it uses
+    a ResourceClaim that was not created for it, or that tolerates the mark."""
     labels: dict[str, str] = {}
     controller: str = ""
     """Kind of the object that controls it, and that creates another pod in its place; empty for none."""

@@ -19,6 +19,7 @@ EVICTIONS: set[Right] = {
     ("pods/eviction", "create"),
     ("poddisruptionbudgets", "list"),
     ("podgroups", "get"),
+    ("resourceclaims", "get"),
 }
 
 # Values that differ from the defaults, with the rights that they add and remove.

@@ -98,6 +98,9 @@ class ModelPods:
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         return tuple(pod for place, pod in self.pods.values() if place == node)
 
+    async def with_claims(self, node: str, pods: Collection[NodePod]) -> tuple[NodePod, ...]:
+        return tuple(pods)
+
     async def leaves_whole(self, group: PodGroupKey) -> bool:
         return group in self.whole
 

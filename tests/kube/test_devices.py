@@ -14,6 +14,7 @@ from nodeguard.kube.devices import (
     PATH,
     DeviceTracker,
     ResourceSlice,
+    decode_gpu_ids,
     decode_slice,
     latest_generation,
     serves_device_rules,
@@ -100,6 +101,60 @@ def test_the_latest_complete_generation_counts() -> None:
     assert latest_generation([old, new, rest]) == [new, rest]
     assert latest_generation([new]) == [new]
     assert latest_generation([]) == []
+
+
+def gpu_ids(*slices: Object) -> dict[str, str]:
+    """Return the ids of the GPUs of the devices of some slices of a Node, by name of the device."""
+    items = [
+        {**made, "metadata": {"name": f"s{number}", "uid": f"u{number}", "resourceVersion": "1"}}
+        for number, made in enumerate(slices)
+    ]
+    decoded = decode_gpu_ids(json.dumps({"metadata": {"resourceVersion": "9"}, "items": items}).encode())
+    return {name: gpu_id for (_, _, name), gpu_id in decoded.items()}
+
+
+def described(name: str, **attributes: str) -> Object:
+    return {"name": name, "attributes": {key: {"string": value} for key, value in attributes.items()}}
+
+
+@pytest.mark.parametrize(
+    ("made", "gpu_id"),
+    [
+        (described("gpu-0", uuid="GPU-1", type="gpu"), "GPU-1"),
+        # A MIG device that exists, and one that the driver creates for the claim.
+        (described("mig", uuid="MIG-7", parentUUID="GPU-1", type="mig"), "GPU-1::mig"),
+        (described("mig", parentUUID="GPU-1", type="mig"), "GPU-1::mig"),
+        ({"name": "mig", "attributes": {f"{DRIVER}/parentUUID": {"string": "GPU-1"}}}, "GPU-1::mig"),
+        (described("mig", uuid="MIG-7"), None),
+        (described("gpu-vfio-0", uuid="9f1c"), None),
+        ({"name": "gpu-0"}, None),
+    ],
+)
+def test_the_gpu_of_a_device_is_its_own_or_that_of_its_part(made: Object, gpu_id: str | None) -> None:
+    assert gpu_ids(resource_slice("s", [made])).get(made["name"]) == gpu_id
+
+
+def test_a_device_of_another_driver_is_no_gpu_unless_its_id_is_one() -> None:
+    channel, gpu = {"name": "channel-0"}, described("a", uuid="GPU-1")
+    assert gpu_ids(resource_slice("s", [channel, gpu], driver="compute-domain.nvidia.com")) == {
+        "channel-0": "",
+        "a": "GPU-1",
+    }
+
+
+def test_only_pools_of_the_node_and_their_latest_complete_generation_have_known_gpus() -> None:
+    old, new = described("gpu-0", uuid="GPU-1"), described("gpu-0", uuid="GPU-2")
+    whole = [
+        resource_slice("a", [old], generation=1),
+        resource_slice("b", [new], generation=2, resourceSliceCount=2),
+        resource_slice("c", [described("gpu-1", uuid="GPU-3")], generation=2, resourceSliceCount=2),
+    ]
+    assert gpu_ids(*whole) == {"gpu-0": "GPU-2", "gpu-1": "GPU-3"}
+    assert gpu_ids(*whole[:2]) == {"gpu-0": "GPU-1"}
+    foreign = resource_slice("d", [old])
+    foreign["spec"]["pool"]["name"] = "node-2"
+    assert gpu_ids(foreign) == {}
+    assert decode_gpu_ids(b'{"metadata": {}, "items": null}') == {}
 
 
 @asynccontextmanager

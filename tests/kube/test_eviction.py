@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError, response_error
@@ -18,6 +19,7 @@ from tests.controlplane.certificates import Authority
 from tests.controlplane.credentials import write_kubeconfig
 
 POD = NodePod(PodKey("team-a", "train-0", "uid-0"), "812")
+CLAIMED = replace(POD, claims=("gpus",))
 REQUEST = "POST /api/v1/namespaces/team-a/pods/train-0/eviction"
 
 
@@ -81,5 +83,46 @@ async def test_without_the_lease_nothing_is_read_or_evicted(tmp_path: Path) -> N
             await pods.node_pods("gpu-1")
         with pytest.raises(PodReadError, match=reason):
             await pods.disruption_budgets("team-a")
+        with pytest.raises(PodReadError, match=reason):
+            await pods.with_claims("gpu-1", (CLAIMED,))
     finally:
         await api.close()
+
+
+class _Responses:
+    """The client of an API server with some responses, by the last word of the path."""
+
+    def __init__(self, **responses: bytes | ApiError) -> None:
+        self._responses = responses
+
+    async def read(self, path: str, *_: object, **__: object) -> bytes:
+        response = self._responses[path.rpartition("/")[2]]
+        if isinstance(response, ApiError):
+            raise response
+        return response
+
+
+async def with_claims(**responses: bytes | ApiError) -> tuple[NodePod, ...]:
+    client: Any = _Responses(**responses)
+    return await KubernetesDrainCluster(client).with_claims("gpu-1", (CLAIMED,))
+
+
+async def test_claims_are_unknown_on_a_server_without_their_stable_version() -> None:
+    missing = error(404, "404 page not found")
+    assert await with_claims(resourceslices=missing) == (CLAIMED,)
+
+
+@pytest.mark.parametrize(
+    ("slices", "claim", "reason"),
+    [
+        (error(503, "upstream connect error"), b"", "503"),
+        (b'{"items": 7}', b"", "the ResourceSlices of Node gpu-1 could not be read"),
+        (b'{"items": []}', error(504, "timed out"), "504"),
+        (b'{"items": []}', b"<html>", "ResourceClaim team-a/gpus could not be read"),
+    ],
+)
+async def test_claims_that_cannot_be_read_are_an_error(
+    slices: bytes | ApiError, claim: bytes | ApiError, reason: str
+) -> None:
+    with pytest.raises(PodReadError, match=reason):
+        await with_claims(resourceslices=slices, gpus=claim)

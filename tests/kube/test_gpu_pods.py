@@ -106,15 +106,32 @@ def test_resources_of_the_device_plugin_are_gpus(limits: dict[str, str], ids: tu
     assert read(pod({"limits": limits})).gpu_ids == ids
 
 
-@pytest.mark.parametrize(
-    "claims",
-    [
-        pod({}, spec={"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "x"}]}),
-        pod({"claims": [{"name": "gpu"}]}),
-    ],
-)
-def test_a_claim_is_no_gpu_of_the_device_plugin(claims: dict[str, Any]) -> None:
-    assert (read(claims).has_claims, read(claims).gpu_ids) == (True, ())
+def test_the_claims_of_a_pod_are_named() -> None:
+    named = {"name": "a", "resourceClaimName": "team-gpus"}
+    created, waiting, needless = ({"name": name, "resourceClaimTemplateName": "x"} for name in "bcd")
+    statuses = [{"name": "b", "resourceClaimName": "train-0-b-x7"}, {"name": "d"}]
+    found = read(
+        pod(
+            {},
+            spec={"resourceClaims": [named, created, waiting, needless]},
+            status={"resourceClaimStatuses": statuses},
+        )
+    )
+    assert (found.claims, found.gpu_ids) == (("team-gpus", "train-0-b-x7", ""), ())
+
+
+def test_an_extended_resource_of_a_dra_driver_is_a_claim_and_no_gpu_of_the_device_plugin() -> None:
+    mapping = {
+        "containerName": "work",
+        "resourceName": "nvidia.com/gpu",
+        "requestName": "container-0-request-0",
+    }
+    extended = {"resourceClaimName": "train-0-extended-resources-x7", "requestMappings": [mapping]}
+    found = read(pod(status={"extendedResourceClaimStatus": extended}))
+    assert (found.claims, found.gpu_ids) == (("train-0-extended-resources-x7",), ())
+    other = {**extended, "requestMappings": [{**mapping, "containerName": "other"}]}
+    found = read(pod(status={"extendedResourceClaimStatus": other, "containerStatuses": [held("GPU-1")]}))
+    assert (found.claims, found.gpu_ids) == (("train-0-extended-resources-x7",), ("GPU-1",))
 
 
 SIDECAR = {"initContainers": [{"name": "side", "restartPolicy": "Always", "resources": GPU}]}

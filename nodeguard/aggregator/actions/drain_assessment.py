@@ -1,5 +1,5 @@
-"""The assessment of a drain: reads the pods of its node and of their gangs, and asks whether all of its set
-may be evicted now.
+"""The assessment of a drain: reads the pods of its node, with their claims and gangs, and asks whether all of
+its set may be evicted now.
 
 It evicts nothing. It is made before a drain is recorded, and again right before its first eviction.
 """
@@ -49,9 +49,8 @@ async def assess(
     count another. A pod that ends already needs no eviction and uses no budget.
     """
     try:
-        found = await _with_gangs(
-            cluster, drain_set(candidate, await cluster.node_pods(candidate.node), unknown_holders)
-        )
+        pods = await cluster.with_claims(candidate.node, await cluster.node_pods(candidate.node))
+        found = await _with_gangs(cluster, drain_set(candidate, pods, unknown_holders))
         if found.reason:
             return Assessment(found.pods, found.reason, groups=found.groups)
         to_evict = [pod for pod in found.pods if not pod.is_terminating]

@@ -44,6 +44,8 @@ class DrainCandidate(Struct, frozen=True):
     GPU of which no id is known."""
     blocker: str = ""
     """Why its work stays for now; empty if nothing forbids the drain."""
+    is_on_device: bool = False
+    """Whether only the GPU has the mark, so that the Node takes new pods."""
 
     @property
     def request(self) -> str:
@@ -102,6 +104,7 @@ def drain_candidates(
                 checks=tuple(dict.fromkeys(request.check for request in members)),
                 gpu_ids=tuple(sorted(ids)),
                 blocker=_blocker(members, placement, restraint, degraded),
+                is_on_device=all(request.device is not None for request in members),
             )
 
 
@@ -114,19 +117,12 @@ def _blocker(
     """Return why the work of a resource stays, the reason of its worst fault; empty for none. One fault that
     nothing restrains is enough: a hold on one check does not protect the work from the faults of others.
     """
-    reasons = [_restraint_reason(request, restraint(request)) for request in requests]
+    restraints = [restraint(request) for request in requests]
+    reasons = ["" if found is None else found.message for found in restraints]
     if all(reasons):
         return reasons[0]
     domain = next((name for name in placement.domains if name.removeprefix(DOMAIN) in degraded), "")
     return f"its failure domain {domain.removeprefix(DOMAIN)} is degraded" if domain else ""
-
-
-def _restraint_reason(request: MarkRequest, restraint: Restraint | None) -> str:
-    if restraint is not None:
-        return restraint.message
-    if request.device is not None:
-        return "a DRA driver publishes the GPU, so the pods that hold it are not known"
-    return ""
 
 
 def _is_to_drain(policy: Policy, decision: MarkDecision) -> bool:

@@ -14,16 +14,13 @@ from msgspec import Struct
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.model.action import MAX_PODS
 from nodeguard.model.drain import UnknownHolders
-from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
+from nodeguard.model.pod import SHARED_GPU, DisruptionBudget, NodePod, PodGroupKey
 
 # Controllers of pods that belong to the node: their pods stay.
 _NODE_CONTROLLERS = frozenset({"DaemonSet", "Node"})
 
 # Pods that a reason names.
 _NAMED = 3
-
-# NVIDIA's device plugin adds a number to the id of a GPU that several pods share.
-_SHARED = "::"
 
 
 class DrainSet(Struct, frozen=True):
@@ -59,7 +56,7 @@ def drain_set(
         elif reason and evictable:
             return DrainSet(reason=f"{reason}: see drain.unknownHolders of the policy")
     staying = [pod for pod in holders if not pod.is_terminating]
-    return DrainSet(tuple(holders), _useless(staying)) if staying else DrainSet()
+    return DrainSet(tuple(holders), _useless(staying, candidate)) if staying else DrainSet()
 
 
 def pod_groups(pods: Iterable[NodePod]) -> tuple[PodGroupKey, ...]:
@@ -138,7 +135,7 @@ def _unready_reason(unready: Sequence[NodePod]) -> str:
 
 def _uses_gpus(pod: NodePod) -> bool:
     """Return whether a pod is work that a drain may move: never one that belongs to the node."""
-    return (pod.gpu_ids != () or pod.has_claims) and not _belongs_to_node(pod)
+    return (pod.gpu_ids != () or pod.claims != ()) and not _belongs_to_node(pod)
 
 
 def _belongs_to_node(pod: NodePod) -> bool:
@@ -146,7 +143,7 @@ def _belongs_to_node(pod: NodePod) -> bool:
 
 
 def _holds(pod: NodePod, gpu_ids: Collection[str]) -> bool:
-    return any(name.partition(_SHARED)[0] in gpu_ids for name in pod.gpu_ids or ())
+    return any(name.partition(SHARED_GPU)[0] in gpu_ids for name in pod.gpu_ids or ())
 
 
 def _holds_unshared(pod: NodePod, gpu_ids: Collection[str]) -> bool:
@@ -156,13 +153,20 @@ def _holds_unshared(pod: NodePod, gpu_ids: Collection[str]) -> bool:
 def _names_gpus(pod: NodePod) -> bool:
     """Return whether each device that a pod holds is named as a GPU: MIG devices and indexes are not."""
     ids = pod.gpu_ids
-    return ids is not None and not pod.has_claims and all(name.startswith("GPU-") for name in ids)
+    return ids is not None and not pod.claims and all(name.startswith("GPU-") for name in ids)
 
 
-def _useless(pods: Collection[NodePod]) -> str:
+def _useless(pods: Collection[NodePod], candidate: DrainCandidate) -> str:
     """Return why the eviction of some pods would not help; empty if it would."""
-    tolerating = [pod for pod in pods if pod.tolerates_quarantine]
     reason = _uncontrolled(pods)
+    if candidate.is_on_device:
+        keeping = [pod for pod in pods if pod.keeps_gpus]
+        if keeping and not reason:
+            verb = _verb(keeping, "uses", "use")
+            claim = "a ResourceClaim that outlives a pod or tolerates the mark of the GPU"
+            return f"{_names(keeping)} {verb} {claim}, so a new pod could get the same GPU"
+        return reason
+    tolerating = [pod for pod in pods if pod.tolerates_quarantine]
     if tolerating and not reason:
         verb = _verb(tolerating, "tolerates", "tolerate")
         return f"{_names(tolerating)} {verb} the quarantine, so a new pod could start on the node again"

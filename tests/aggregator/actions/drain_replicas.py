@@ -111,6 +111,9 @@ class _Session:
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         return await self._replica.node_pods(node)
 
+    async def with_claims(self, node: str, pods: Collection[NodePod]) -> tuple[NodePod, ...]:
+        return await self._replica.with_claims(node, pods)
+
     async def leaves_whole(self, group: PodGroupKey) -> bool:
         return await self._replica.leaves_whole(group)
 
@@ -205,6 +208,9 @@ class DrainReplica(ActionReader):
         if self._fault() in {"lost request", "lost response"}:
             raise PodReadError("no response")
         return tuple(pod for place, pod in self.world.pods.values() if place == node)
+
+    async def with_claims(self, node: str, pods: Collection[NodePod]) -> tuple[NodePod, ...]:
+        return tuple(pods)
 
     async def leaves_whole(self, group: PodGroupKey) -> bool:
         if self._fault() in {"lost request", "lost response"}:

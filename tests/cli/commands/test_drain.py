@@ -43,6 +43,9 @@ class Pods:
             raise PodReadError(self.error)
         return self.pods
 
+    async def with_claims(self, node: str, pods: Collection[NodePod]) -> tuple[NodePod, ...]:
+        return tuple(pods)
+
     async def leaves_whole(self, group: PodGroupKey) -> bool:
         raise AssertionError(group)
 

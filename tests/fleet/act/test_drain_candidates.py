@@ -201,13 +201,14 @@ def test_each_restraint_of_new_marks_blocks_a_drain() -> None:
     assert "stale" in blocker(fleet) or "report" in blocker(fleet)
 
 
-def test_a_gpu_that_a_dra_driver_publishes_waits() -> None:
+def test_a_gpu_that_a_dra_driver_publishes_has_its_own_mark() -> None:
     fleet = Fleet(4, DRAINS)
     fleet.publish(0)
     fleet.report(0, finding(component="GPU-0"))
     fleet.carry_out()
     assert fleet.rules
-    assert "DRA driver" in only(fleet).blocker
+    assert (only(fleet).is_on_device, only(fleet).blocker) == (True, "")
+    assert not only(faulty()).is_on_device
 
 
 def test_the_identity_stays_whichever_causes_come_and_go() -> None:

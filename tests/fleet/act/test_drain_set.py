@@ -19,6 +19,7 @@ from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
 GPU = DrainCandidate("uid-0", "node-0", "gpu/0000:3b:00", 100.0, ("gpu-lost",), ("GPU-1",))
 WITHOUT_ID = DrainCandidate("uid-0", "node-0", "gpu/0000:3b:00", 100.0, ("gpu-lost",))
 NODE = DrainCandidate("uid-0", "node-0", "node", 100.0, ("driver-hung",))
+ON_DEVICE = replace(GPU, is_on_device=True)
 NONE, ALL = UnknownHolders.NONE, UnknownHolders.NODE
 
 
@@ -37,7 +38,7 @@ def names(found: DrainSet) -> list[str]:
 
 def test_the_holders_of_the_gpu_leave_and_all_pods_with_gpus_of_a_faulty_node() -> None:
     without_gpus = pod("web", gpu_ids=())
-    claims = pod("claims", gpu_ids=(), has_claims=True)
+    claims = pod("claims", gpu_ids=(), claims=("gpu",))
     assert drain_set(GPU, (OTHER, HOLDER, without_gpus), NONE) == DrainSet((HOLDER,))
     assert drain_set(GPU, (OTHER, without_gpus), ALL) == DrainSet()
     assert names(drain_set(NODE, (OTHER, HOLDER, without_gpus, claims), NONE)) == [
@@ -64,8 +65,8 @@ UNKNOWN = [
     pod("mig", "MIG-5"),
     pod("index", "0"),
     pod("unreported"),
-    pod("claims", gpu_ids=(), has_claims=True),
-    pod("both", "GPU-2", has_claims=True),
+    pod("claims", gpu_ids=(), claims=("gpu",)),
+    pod("both", "GPU-2", claims=("gpu",)),
 ]
 
 
@@ -111,6 +112,15 @@ def test_no_pod_leaves_if_one_would_be_lost_or_could_come_back() -> None:
     )
     assert "pod team-a/fan tolerates the quarantine" in drain_set(NODE, (HOLDER, tolerating), NONE).reason
     assert drain_set(GPU, (HOLDER, pod("bare", controller="")), NONE).reason == "", "it is not of the set"
+
+
+def test_where_only_the_gpu_has_the_mark_no_new_pod_may_get_it_again() -> None:
+    keeping = pod("keeping", "GPU-1", keeps_gpus=True)
+    tolerating = pod("fan", "GPU-1", tolerates_quarantine=True)
+    found = drain_set(ON_DEVICE, (HOLDER, keeping, tolerating), NONE)
+    assert found.reason.startswith("pod team-a/keeping uses a ResourceClaim")
+    assert drain_set(ON_DEVICE, (HOLDER, tolerating), NONE).reason == "", "the Node takes new pods anyway"
+    assert drain_set(GPU, (HOLDER, keeping), NONE).reason == "", "the mark keeps new pods off the Node"
 
 
 def test_a_pod_that_ends_already_forbids_nothing_and_needs_no_drain() -> None:
@@ -165,7 +175,8 @@ PODS = st.lists(
         pod,
         st.sampled_from("abcdef"),
         gpu_ids=st.sampled_from([(), *((name,) for name in IDS), None]),
-        has_claims=st.booleans(),
+        claims=st.sampled_from([(), ("gpu",)]),
+        keeps_gpus=st.booleans(),
         controller=st.sampled_from(["Job", "DaemonSet", ""]),
         is_static=st.booleans(),
         is_terminating=st.booleans(),
@@ -176,7 +187,9 @@ PODS = st.lists(
 )
 
 
-@given(PODS, st.sampled_from([GPU, WITHOUT_ID, NODE]), st.sampled_from(UnknownHolders), st.randoms())
+@given(
+    PODS, st.sampled_from([GPU, WITHOUT_ID, NODE, ON_DEVICE]), st.sampled_from(UnknownHolders), st.randoms()
+)
 def test_no_pod_leaves_that_may_stay(
     pods: list[NodePod], candidate: DrainCandidate, holders: UnknownHolders, random: Any
 ) -> None:
@@ -184,12 +197,12 @@ def test_no_pod_leaves_that_may_stay(
     random.shuffle(pods)
     assert drain_set(candidate, pods, holders) == found, "the order of the pods does not matter"
     for member in found.pods:
-        assert member.gpu_ids != () or member.has_claims
+        assert member.gpu_ids != () or member.claims
         assert not member.is_static
         assert member.controller != "DaemonSet"
         if not found.reason and not member.is_terminating:
             assert member.controller
-            assert not member.tolerates_quarantine
+            assert not (member.keeps_gpus if candidate is ON_DEVICE else member.tolerates_quarantine)
         if candidate is not NODE and holders == NONE:
             assert any(name in {"GPU-1", "GPU-1::0"} for name in member.gpu_ids or ())
     if candidate is WITHOUT_ID and holders == NONE:
