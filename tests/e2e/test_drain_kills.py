@@ -12,11 +12,11 @@ There is no kubelet: the test ends the pods that are evicted, some seconds later
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -29,7 +29,7 @@ from tests.e2e.bulk_nodes import for_each, make_nodes, wait_until_schedulable
 from tests.e2e.fleet import Aggregator, Fleet, deployed_fleet
 from tests.e2e.scene import ENFORCED
 from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report, swarm
-from tests.e2e.training import PODS, TEAM, create_namespace, drains, running_status
+from tests.e2e.training import PODS, TEAM, PodThread, create_namespace, drains, running_status
 from tests.kubelet.audit import Audit
 
 pytestmark = pytest.mark.slow
@@ -58,29 +58,21 @@ drain:
 """
 
 
-class Kubelet:
+class Kubelet(PodThread):
     """Ends the pods that are evicted, each after a drawn time."""
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
-        self._cluster, self._random = cluster, random
+        super().__init__(cluster, 0.2)
+        self._random = random
         self._ends: dict[str, float] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Kubelet:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.2):
-            for name in terminating(self._cluster):
-                end = self._ends.setdefault(name, time.monotonic() + self._random.uniform(0.0, GRACE))
-                if time.monotonic() >= end:
-                    self._cluster.api.delete(f"{PODS}/{name}")
+    def _sync(self, pod: Any) -> None:
+        name = pod["metadata"]["name"]
+        if not pod["metadata"].get("deletionTimestamp"):
+            return
+        end = self._ends.setdefault(name, time.monotonic() + self._random.uniform(0.0, GRACE))
+        if time.monotonic() >= end:
+            self._cluster.api.delete(f"{PODS}/{name}")
 
 
 def terminating(cluster: Cluster) -> list[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from subprocess import CalledProcessError
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from nodeguard.kube.action_store import actions_path
 from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster
@@ -68,18 +69,15 @@ def running_status(*gpus: str) -> dict[str, Any]:
     return {"status": {"phase": "Running", "containerStatuses": [container], "conditions": [ready]}}
 
 
-class Kubelet:
-    """Reports that the pods of a node run, with the ids of their GPUs, and ends the pods that are deleted."""
+class PodThread(ABC):
+    """Looks at all pods again and again in a thread of its own, as a kubelet does. every: seconds between."""
 
-    def __init__(self, cluster: Cluster, ids: dict[str, list[str]]) -> None:
-        self._cluster = cluster
-        self._free = {node: list(gpus) for node, gpus in ids.items()}
-        self._held: dict[str, list[str]] = {}
-        self.deleted: set[str] = set()
+    def __init__(self, cluster: Cluster, every: float) -> None:
+        self._cluster, self._every = cluster, every
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Kubelet:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -88,10 +86,24 @@ class Kubelet:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(0.05):
+        while not self._stop.wait(self._every):
             for pod in self._cluster.api.get(PODS)["items"]:
                 with suppress(OSError, CalledProcessError):
                     self._sync(pod)
+
+    @abstractmethod
+    def _sync(self, pod: Any) -> None:
+        """Bring a pod a step further."""
+
+
+class Kubelet(PodThread):
+    """Reports that the pods of a node run, with the ids of their GPUs, and ends the pods that are deleted."""
+
+    def __init__(self, cluster: Cluster, ids: dict[str, list[str]]) -> None:
+        super().__init__(cluster, 0.05)
+        self._free = {node: list(gpus) for node, gpus in ids.items()}
+        self._held: dict[str, list[str]] = {}
+        self.deleted: set[str] = set()
 
     def _sync(self, pod: Any) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
