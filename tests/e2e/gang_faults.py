@@ -12,13 +12,15 @@ from nodeguard.model.finding import Action, Health
 from nodeguard.wire.report import Report, ReportedEvidence, ReportedFinding, ReportedPassing
 from tests import waiting
 from tests.controlplane.cluster import Cluster
+from tests.daemonset.helm import grant_rights
 from tests.e2e.fleet import Aggregator, deployed_fleet
 from tests.e2e.gangs import LEAF, POD, GangNodes
-from tests.e2e.swarm import TARGET, Swarm, healthy_report, reporting_swarm
+from tests.e2e.swarm import TARGET, Swarm, fatal_finding, healthy_report, reporting_swarm
 
 DEGRADED_TAINT, SUSPECT_TAINT = "nodeguard.dev/domain-degraded", "nodeguard.dev/suspect"
+QUARANTINE_TAINT = "nodeguard.dev/quarantine"
 
-# A leaf is degraded, and recovers, within seconds.
+# A leaf is degraded, and recovers, within seconds. Lost GPUs end the work on them.
 POLICY = f"""
 defaultMode: enforce
 gracePeriod: {{quarantine: 1m, suspect: 1s}}
@@ -26,10 +28,11 @@ soak: {{initial: 1s, max: 1s, resetAfter: 1m}}
 budget: {{fleet: 100%, pool: 100%, domain: 100%, suspect: 100%, newDegradedDomainsPerHour: 100}}
 topologies: {{fabric: [{POD}, {LEAF}]}}
 diagnosis: {{enforce: [fabric], gracePeriod: 2s, recovery: {{initial: 2s, max: 2s, resetAfter: 1m}}}}
+drain: {{mode: enforce, rules: [{{check: gpu-lost, when: immediately}}]}}
 """
 
 _PORT = "port/mlx5_0/1"
-_HEALTHY = healthy_report(("gpu-retired-pages-limit",))
+_HEALTHY = healthy_report(("gpu-retired-pages-limit", "gpu-lost"))
 _HEALTHY = replace(_HEALTHY, passing=(*_HEALTHY.passing, ReportedPassing(("port-down",), (_PORT,))))
 _PORT_DOWN = ReportedFinding(
     check="port-down",
@@ -75,6 +78,10 @@ class AgentFaults:
         """Report a suspect GPU of each of some nodes."""
         self._report(names, _report_with(_SUSPECT_GPU), SUSPECT_TAINT)
 
+    def lose_gpu(self, name: str) -> None:
+        """Report that a node has lost GPU-1."""
+        self._report([name], _report_with(fatal_finding("gpu-lost", age=60.0)), QUARANTINE_TAINT)
+
     def clear(self) -> None:
         """Report that all nodes are healthy."""
         self._report(self._nodes.leaves, _HEALTHY)
@@ -102,6 +109,7 @@ def agent_faults(nodes: GangNodes) -> Iterator[AgentFaults]:
     """Run a healthy agent for each node, and an aggregator that has all reports and is active."""
     with deployed_fleet(nodes.cluster) as fleet:
         fleet.policy.write_text(POLICY)
+        grant_rights(nodes.cluster, POLICY)
         with reporting_swarm(fleet, nodes.uids, _HEALTHY) as (aggregator, agents):
             aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
             yield AgentFaults(nodes, agents, aggregator)

@@ -107,6 +107,11 @@ class Namespace:
         pods = [item for item in self._pods() if not _gang(item) and _node(item)]
         return {item["metadata"]["name"]: _node(item) for item in pods}
 
+    def running_pods(self) -> dict[str, str]:
+        """Return the nodes of running pods, by the pods' names."""
+        pods = [item for item in self._pods() if item["status"]["phase"] == "Running"]
+        return {item["metadata"]["name"]: _node(item) for item in pods}
+
     def gang_nodes(self) -> dict[str, list[str]]:
         """Return the nodes of the bound pods of each gang, by the gangs' names."""
         nodes: dict[str, list[str]] = {}

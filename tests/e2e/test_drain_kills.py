@@ -72,7 +72,7 @@ class Kubelet(PodThread):
             return
         end = self._ends.setdefault(name, time.monotonic() + self._random.uniform(0.0, GRACE))
         if time.monotonic() >= end:
-            self._cluster.api.delete(f"{PODS}/{name}")
+            self._cluster.api.delete(f"{self._pods}/{name}")
 
 
 def terminating(cluster: Cluster) -> list[str]:

@@ -21,6 +21,7 @@ from tests.e2e.devices import RULES, create_device_class, published_devices
 from tests.e2e.gang_faults import AgentFaults, agent_faults
 from tests.e2e.gang_schedulers import QUEUE, GangScheduler, KueueGangs, PodGroupGangs
 from tests.e2e.gangs import GPUS, LEAVES, NODES, SIZE, GangNodes, Namespace
+from tests.e2e.training import Kubelet
 from tests.waiting import PROMPTLY
 
 DEGRADED_LEAF, SUSPECT_LEAF = LEAVES[3], LEAVES[1]
@@ -137,6 +138,29 @@ def test_a_pod_queued_by_kueue_fills_a_degraded_leaf(
     )
     nodes.until(lambda: kueue.waiting_gangs(namespace), kueue.component)
     assert namespace.bound_pods().keys() == {"single"}
+
+
+def test_kueue_replaces_the_node_of_a_drained_pod_and_the_gang_keeps_its_leaf(
+    nodes: GangNodes, kueue: KueueGangs, namespace: Namespace, faults: AgentFaults
+) -> None:
+    ids = {name: [f"GPU-{number + 1}" for number in range(GPUS)] for name in nodes.leaves}
+    with Kubelet(nodes.cluster, ids, namespace.name) as kubelet:
+        kueue.submit(namespace, ["gang"])
+        nodes.until(lambda: len(namespace.running_pods()) == SIZE, kueue.component)
+        before = namespace.running_pods()
+        faulty = before[victim := min(before)]
+        faults.lose_gpu(faulty)
+        begin = time.monotonic()
+        nodes.until(lambda: len(namespace.running_pods().keys() - {victim}) == SIZE, kueue.component)
+        print(f"the gang is whole {time.monotonic() - begin:.1f} s after the mark")
+        after = namespace.running_pods()
+
+    # One pod has left, and its node is replaced behind the same leaf.
+    assert kubelet.deleted == {victim}
+    assert len(after.items() & before.items()) == SIZE - 1
+    assert faulty not in after.values()
+    assert len(set(after.values())) == SIZE
+    assert len({nodes.leaves[name] for name in after.values()}) == 1
 
 
 def test_a_gang_avoids_a_node_with_a_tainted_device_and_single_gpu_pods_use_it(

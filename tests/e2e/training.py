@@ -70,10 +70,13 @@ def running_status(*gpus: str) -> dict[str, Any]:
 
 
 class PodThread(ABC):
-    """Looks at all pods again and again in a thread of its own, as a kubelet does. every: seconds between."""
+    """Looks at all pods of a namespace again and again in a thread of its own, as a kubelet does. every: seconds
+    between.
+    """
 
-    def __init__(self, cluster: Cluster, every: float) -> None:
+    def __init__(self, cluster: Cluster, every: float, namespace: str = TEAM) -> None:
         self._cluster, self._every = cluster, every
+        self._namespace, self._pods = namespace, f"/api/v1/namespaces/{namespace}/pods"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -87,7 +90,7 @@ class PodThread(ABC):
 
     def _run(self) -> None:
         while not self._stop.wait(self._every):
-            for pod in self._cluster.api.get(PODS)["items"]:
+            for pod in self._cluster.api.get(self._pods)["items"]:
                 with suppress(OSError, CalledProcessError):
                     self._sync(pod)
 
@@ -99,8 +102,8 @@ class PodThread(ABC):
 class Kubelet(PodThread):
     """Reports that the pods of a node run, with the ids of their GPUs, and ends the pods that are deleted."""
 
-    def __init__(self, cluster: Cluster, ids: dict[str, list[str]]) -> None:
-        super().__init__(cluster, 0.05)
+    def __init__(self, cluster: Cluster, ids: dict[str, list[str]], namespace: str = TEAM) -> None:
+        super().__init__(cluster, 0.05, namespace)
         self._free = {node: list(gpus) for node, gpus in ids.items()}
         self._held: dict[str, list[str]] = {}
         self.deleted: set[str] = set()
@@ -111,12 +114,12 @@ class Kubelet(PodThread):
         if pod["metadata"].get("deletionTimestamp"):
             self.deleted.add(name)
             self._free.get(node, []).extend(self._held.pop(uid, []))
-            options = ("--force", "--grace-period=0", "--wait=false", "-n", "team-a")
+            options = ("--force", "--grace-period=0", "--wait=false", "-n", self._namespace)
             self._cluster.kubectl("delete", "pod", name, *options)
         elif node in self._free and uid not in self._held:
             limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
             ids = self._held[uid] = [self._free[node].pop(0) for _ in range(int(limits.get(GPU, 0)))]
-            self._cluster.api.patch(f"{PODS}/{name}/status", running_status(*ids))
+            self._cluster.api.patch(f"{self._pods}/{name}/status", running_status(*ids))
 
 
 def running(cluster: Cluster, node: str) -> set[str]:
