@@ -79,6 +79,9 @@ _SMALLEST_MEMORY = 128 << 20
 # whitepaper, NVLink 1 with 20 Gb/s a lane and eight lanes a link.
 _SLOWEST_NVLINK_LANE = 2500
 
+# Milliwatts. No GPU works with less; laptops may go down to it.
+_SMALLEST_POWER_LIMIT = 1000
+
 # All ones in 32 or 64 bits: NVML_VALUE_NOT_AVAILABLE (nvml.h), or a read from a device that does not answer.
 _NOT_AVAILABLE = frozenset({(1 << 32) - 1, (1 << 64) - 1})
 
@@ -149,6 +152,13 @@ def _memory_size(value: Any) -> int:
     return int(value)
 
 
+def _power_limit(value: Any) -> float:
+    """Return a limit in watts."""
+    if _counted(value) < _SMALLEST_POWER_LIMIT:
+        raise ValueError(value)
+    return _scaled(1e-3)(value)
+
+
 def _nvlink_rate(value: Any) -> int | None:
     """Return a rate; None for 0: a link that is not trained has none."""
     if 0 < _counted(value) < _SLOWEST_NVLINK_LANE:
@@ -190,7 +200,7 @@ NVLINK_RATE = ValueType("state", _nvlink_rate)
 CELSIUS = ValueType("gauge", _degrees(-_HOTTEST), "celsius")
 CELSIUS_DISTANCE = ValueType("state", _degrees(-_FARTHEST_LIMIT, _FARTHEST_LIMIT), "celsius")
 CELSIUS_LIMIT = ValueType("state", _degrees(1.0), "celsius")
-MILLIWATTS = ValueType("gauge", _scaled(1e-3), "watts")
+POWER_LIMIT = ValueType("gauge", _power_limit, "watts")
 PERCENT = ValueType("gauge", _scaled(1e-2), "ratio")
 NANOSECONDS = ValueType("counter", _scaled(1e-9), "seconds", max_rates.SECONDS)
 

@@ -289,3 +289,11 @@ def test_a_rate_below_that_of_one_lane_is_no_rate_of_an_nvlink() -> None:
 def test_an_implausible_distance_of_the_slowdown_is_unread(distance: int) -> None:
     field = {"nvmlDeviceGetFieldValues(194,0)": value(distance, kind=5)}
     assert "gpu.temperature.slowdown_distance" in read_rows(GPU, field)[1]
+
+
+@pytest.mark.parametrize("limit", [-1, 0, 63, 255, 999, 65535, (1 << 31) - 1])
+def test_an_implausible_power_limit_is_unread(limit: int) -> None:
+    fields = {f"nvmlDeviceGetFieldValues({field},0)": value(limit) for field in (189, 190)}
+    assert {"gpu.power.limit", "gpu.power.limit_default"} <= read_rows(GPU, fields)[1].keys()
+    fields = {f"nvmlDeviceGetFieldValues({field},0)": value(1000) for field in (189, 190)}
+    assert read_rows(GPU, fields)[0] == {"gpu.power.limit": 1.0, "gpu.power.limit_default": 1.0}
