@@ -69,6 +69,9 @@ def _counted(value: Any) -> int:
 # Degrees Celsius. GPUs and their memory turn themselves off below 120.
 _HOTTEST = 200.0
 
+# Degrees Celsius. GPUs and their memory that report a limit have none below 80.
+_LOWEST_LIMIT = 70.0
+
 # Degrees between the limits of operation, slow-down and shutdown: nvidia-smi shows less than ten.
 _FARTHEST_LIMIT = 50.0
 
@@ -169,9 +172,9 @@ def _nvlink_rate(value: Any) -> int | None:
 def _reasons(value: Any) -> int:
     """Return the mask of the reasons for low clocks, of which nvml.h has nine.
 
-    A GPU is never idle and slowed for each other reason at once: such a mask is all ones.
+    A GPU is never idle and slowed for each of the next five reasons at once: such a mask is all ones.
     """
-    if _counted(value) >> 16 or value & 0xFF == 0xFF:
+    if _counted(value) >> 16 or value & 0x3F == 0x3F:
         raise ValueError(value)
     return int(value)
 
@@ -184,6 +187,7 @@ def reason(mask: int) -> ValueType:
 TEXT = ValueType("state", _text)
 UUID = ValueType("state", _uuid)
 NUMBER = ValueType("state", _whole)
+IDENTIFIER = ValueType("state", _counted)
 BOOLEAN = ValueType("state", lambda value: bool(_one_of((0, 1))(value)))
 # Of enumerations that NVIDIA extends: nvml.h has fewer than ten values of each.
 ENUMERATION = ValueType("state", _one_of(range(32)))
@@ -199,7 +203,7 @@ MEMORY_SIZE = ValueType("state", _memory_size, "bytes")
 NVLINK_RATE = ValueType("state", _nvlink_rate)
 CELSIUS = ValueType("gauge", _degrees(-_HOTTEST), "celsius")
 CELSIUS_DISTANCE = ValueType("state", _degrees(-_FARTHEST_LIMIT, _FARTHEST_LIMIT), "celsius")
-CELSIUS_LIMIT = ValueType("state", _degrees(1.0), "celsius")
+CELSIUS_LIMIT = ValueType("state", _degrees(_LOWEST_LIMIT), "celsius")
 POWER_LIMIT = ValueType("gauge", _power_limit, "watts")
 PERCENT = ValueType("gauge", _scaled(1e-2), "ratio")
 NANOSECONDS = ValueType("counter", _scaled(1e-9), "seconds", max_rates.SECONDS)

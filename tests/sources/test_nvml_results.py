@@ -239,9 +239,9 @@ def test_more_remapped_rows_than_a_gpu_has_are_unread() -> None:
         ("nvmlDeviceGetMaxPcieLinkGeneration", (0, -1, 63, 255, 65535)),
         ("nvmlDeviceGetCurrPcieLinkWidth", (0, -1, 3, 63, 255, 65535)),
         ("nvmlDeviceGetMaxPcieLinkWidth", (0, -1, 63, 255, 65535)),
-        ("nvmlDeviceGetCurrentClocksEventReasons", (-1, 255, 65535, 1 << 31)),
+        ("nvmlDeviceGetCurrentClocksEventReasons", (-1, 63, 255, 65535, 1 << 31)),
         ("nvmlDeviceGetTemperature(0)", (-32768, 255, 65535, (1 << 31) - 1)),
-        ("nvmlDeviceGetTemperatureThreshold(1)", (-1, 0, 255, 65535)),
+        ("nvmlDeviceGetTemperatureThreshold(1)", (-1, 0, 63, 255, 65535)),
         ("nvmlDeviceGetPersistenceMode", (-1, 2, 63, 255)),
         ("nvmlDeviceGetUnrepairableMemoryFlag_v1", (-1, 2, 63, 255)),
     ],
@@ -268,6 +268,11 @@ def test_an_implausible_state_of_the_fabric_is_unread() -> None:
         fabric = {"state": number, "status": number, "healthSummary": number}
         unread = read_rows(GPU, {"nvmlDeviceGetGpuFabricInfoV": fabric})[1]
         assert {f"gpu.fabric.{name}" for name in ("state", "status", "health_summary")} <= unread.keys()
+
+
+@pytest.mark.parametrize("clique", [-1, 65535, (1 << 31) - 1, (1 << 63) - 1])
+def test_an_implausible_clique_is_unread(clique: int) -> None:
+    assert "gpu.fabric.clique" in read_rows(GPU, {"nvmlDeviceGetGpuFabricInfoV": {"cliqueId": clique}})[1]
 
 
 @pytest.mark.parametrize("action", [-1, 63, 255, 65535])
