@@ -180,6 +180,7 @@ def port_counter_derivations(bits: Mapping[str, int], heartbeats: HeartbeatCount
 
         A counter at its maximum on several ports of one firmware, and on all of them, is not implemented by
         the firmware (ConnectX-7: excessive_buffer_overrun_errors reads 15). On a single port, it is a fault.
+        A port that does not report its firmware may have that of any other.
         """
         values = {name: latest.get(port, name) for name in bits}
         at_maximum = [name for name, value in values.items() if value == maximum(name)]
@@ -198,13 +199,11 @@ def port_counter_derivations(bits: Mapping[str, int], heartbeats: HeartbeatCount
 
     def is_at_maximum_elsewhere(latest: LatestReadings, port: str, name: str) -> bool:
         firmware = latest.get(port, "port.firmware")
-        others = [
-            value
-            for other, value in latest.read_values("port", name)
-            if other != port
-            and firmware is not None
-            and latest.read_signals(other).get("port.firmware") == firmware
-        ]
+        others = []
+        for other, value in latest.read_values("port", name):
+            firmwares = {firmware, latest.read_signals(other).get("port.firmware"), None}
+            if other != port and len(firmwares) <= 2:
+                others.append(value)
         return bool(others) and all(value == maximum(name) for value in others)
 
     return (

@@ -181,18 +181,23 @@ def test_a_counter_that_could_not_be_read_may_be_at_its_maximum() -> None:
 
 def ports(*values: int, firmware: tuple[str, ...] = ("28.39", "28.39", "28.39")) -> list[Observation]:
     return [
-        observe("infiniband", f"port/mlx5_{at}/1", {"port.link_downed": value, "port.firmware": version})
+        observe(
+            "infiniband",
+            f"port/mlx5_{at}/1",
+            {"port.link_downed": value, **({"port.firmware": version} if version else {})},
+        )
         for at, (value, version) in enumerate(zip(values, firmware, strict=True))
     ]
 
 
-def test_counter_saturated_on_every_port_of_a_firmware_version_is_dropped() -> None:
-    latest = machine(*ports(255, 255, 255))
+@pytest.mark.parametrize("firmware", [("28.39", "28.39", "28.39"), ("", "28.39", "28.39"), ("", "28.39", "")])
+def test_counter_saturated_on_every_port_of_a_firmware_version_is_dropped(firmware: tuple[str, ...]) -> None:
+    latest = machine(*ports(255, 255, 255, firmware=firmware))
     alike = {"port.saturated": "none", "port.saturated_alike": "link_downed"}
     assert derived(latest, *port_counter_derivations(BITS, {})) == {
         f"port/mlx5_{at}/1": alike for at in range(3)
     }
-    [reading] = readings(*ports(255, 255, 255))
+    [reading] = readings(*ports(255, 255, 255, firmware=firmware))
     assert all(
         "port.link_downed" not in observation.signals
         for observation in drop_unused_counters(reading, latest.derived).observations
@@ -204,6 +209,7 @@ def test_counter_saturated_on_some_ports_of_a_firmware_version_is_reported() -> 
         ((255, 255, 3), ("28.39", "28.39", "28.39")),
         ((255, 3, 3), ("28.39", "28.40", "28.40")),
         ((255, 255, 255), ("28.39", "28.40", "28.41")),
+        ((255, 255, 3), ("", "28.39", "")),
     ):
         rows = ports(*values, firmware=firmware)
         latest = machine(*rows)
