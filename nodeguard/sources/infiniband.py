@@ -40,6 +40,9 @@ _PHYSICAL_STATES = (
 # Gb/s of one lane at SDR; the kernel also prints it for every speed that it does not know.
 _SDR_LANE = 2.5
 
+# Bytes of an MTU. The largest of Linux is all ones. Source: include/uapi/linux/if_ether.h, ETH_MIN_MTU.
+_MTUS = range(68, 0xFFFF)
+
 
 class RdmaDevice(Struct, frozen=True):
     """An RDMA device. function: of its adapter, in sysfs. draft: the signals of the whole adapter."""
@@ -220,6 +223,12 @@ def _numbered(values: tuple[str, ...]) -> Callable[[str], str]:
     return lambda text: parse(text.partition(": ")[2])
 
 
+def _parse_mtu(text: str) -> int:
+    if (mtu := parse_count(text)) not in _MTUS:
+        raise ValueError(text)
+    return mtu
+
+
 _LAYER = _one_of(("InfiniBand", "Ethernet"))
 _STATE = _numbered(_STATES)
 _PHYSICAL_STATE = _numbered(_PHYSICAL_STATES)
@@ -266,7 +275,7 @@ def _link(draft: ObservationDraft, directory: str) -> None:
         draft.read("port.sm_lid", f"{directory}/sm_lid", lambda text: parse_count(text, 16))
     if layer == "Ethernet" and "port.netdev" in draft.signals:
         interface = f"/sys/class/net/{draft.signals['port.netdev']}"
-        draft.read("port.mtu", f"{interface}/mtu", parse_count)
+        draft.read("port.mtu", f"{interface}/mtu", _parse_mtu)
         # Kernels before 4.16 only count losses and gains together.
         draft.read("port.carrier_losses", f"{interface}/carrier_down_count", parse_counter)
         if "port.carrier_losses" not in draft.signals.keys() | draft.unread.keys():

@@ -254,7 +254,12 @@ GPU = make_rows(
     ),
     ("gpu.fabric.health_mask", NUMBER, _fabric("healthMask"), "fabric health, two to four bits a field"),
     ("gpu.fabric.cluster", UUID, _fabric("clusterUuid"), "UUID of the NVLink fabric; zero outside of a rack"),
-    ("gpu.fabric.clique", IDENTIFIER, _fabric("cliqueId"), "partition of the NVLink fabric that the GPU is in"),
+    (
+        "gpu.fabric.clique",
+        IDENTIFIER,
+        _fabric("cliqueId"),
+        "partition of the NVLink fabric that the GPU is in",
+    ),
     ("gpu.mig.enabled", BOOLEAN, "nvmlDeviceGetMigMode[0]", "whether MIG is on"),
     ("gpu.mig.enabled_next", BOOLEAN, "nvmlDeviceGetMigMode[1]", "whether MIG is on after the next reset"),
     ("gpu.processes", LENGTH, _PROCESSES, "compute processes"),

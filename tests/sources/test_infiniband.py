@@ -116,6 +116,14 @@ def test_a_roce_port_counts_lost_carriers() -> None:
     assert "port.lid" not in port.signals
 
 
+@pytest.mark.parametrize("mtu", ["0", "63", "65535", str((1 << 63) - 1)])
+def test_an_implausible_mtu_is_unread(mtu: str) -> None:
+    files = device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"})
+    files["/sys/class/net/eth2/mtu"] = f"{mtu}\n"
+    port = by_target(InfinibandSource(), _machine(files))["port/mlx5_1/1"]
+    assert "port.mtu" in port.unreadable
+
+
 def test_a_roce_port_of_an_old_kernel_counts_changes() -> None:
     files = device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"})
     files["/sys/class/net/eth2/carrier_changes"] = "7\n"
