@@ -82,6 +82,13 @@ def template(cluster: Cluster, name: str, spec: Object) -> Object:
     return {"name": "gpu", "resourceClaimTemplateName": name}
 
 
+def team_claim(cluster: Cluster) -> Object:
+    """Create a claim of a GPU for any number of pods, and return the reference of a pod to it."""
+    path = "namespaces/default/resourceclaims"
+    create(cluster, path, "ResourceClaim", "team", request("uuid", "GPU-0"))
+    return {"name": "gpu", "resourceClaimName": "team"}
+
+
 @pytest_asyncio.fixture
 async def claimed(controlplane: Cluster, pods: Pods) -> AsyncIterator[Pods]:
     publish(controlplane)
@@ -96,7 +103,12 @@ async def claimed(controlplane: Cluster, pods: Pods) -> AsyncIterator[Pods]:
 
 
 def start(cluster: Cluster, name: str, claim: Mapping[str, object] | None = None) -> None:
-    """Create a pod that the scheduler places. claim: of it; None for the extended resource."""
+    """Create a pod, and wait until the scheduler has placed it. claim: of it; None for the extended resource."""
+    submit(cluster, name, claim)
+    cluster.until(lambda: cluster.api.get(f"{PODS}/{name}")["spec"].get("nodeName"), "kube-scheduler")
+
+
+def submit(cluster: Cluster, name: str, claim: Mapping[str, object] | None) -> None:
     created = pod(name, gpus=0)
     created["spec"]["nodeSelector"] = {"kubernetes.io/hostname": NODE}
     [container] = created["spec"]["containers"]
@@ -106,14 +118,10 @@ def start(cluster: Cluster, name: str, claim: Mapping[str, object] | None = None
         container["resources"] = {"claims": [{"name": "gpu"}]}
         created["spec"]["resourceClaims"] = [claim]
     cluster.api.post(PODS, created)
-    cluster.until(lambda: cluster.api.get(f"{PODS}/{name}")["spec"].get("nodeName"), "kube-scheduler")
 
 
 async def test_pods_hold_the_gpus_of_their_claims(claimed: Pods, controlplane: Cluster) -> None:
-    create(
-        controlplane, "namespaces/default/resourceclaims", "ResourceClaim", "team", request("uuid", "GPU-0")
-    )
-    shared = {"name": "gpu", "resourceClaimName": "team"}
+    shared = team_claim(controlplane)
     part = template(controlplane, "part", request("parentUUID", "GPU-2"))
     monitor = template(controlplane, "monitor", request("uuid", "GPU-0", adminAccess=True))
     claims = {"shared-0": shared, "shared-1": shared, "part-0": part, "part-1": part, "monitor": monitor}
@@ -144,6 +152,30 @@ async def test_pods_hold_the_gpus_of_their_claims(claimed: Pods, controlplane: C
     after = await claimed.drain.with_claims(NODE, (*before, missing))
     assert {item.key.name for item in after if not item.claims} == {"monitor", "plugin"}
     assert [item.gpu_ids for item in after if item.claims] == [()] * 6
+
+
+async def test_a_further_pod_of_an_allocated_claim_gets_its_tainted_gpu(
+    claimed: Pods, controlplane: Cluster
+) -> None:
+    """So a drain evicts no pod of such a claim if only the GPU has the mark."""
+    shared, own = team_claim(controlplane), template(controlplane, "own", request("uuid", "GPU-1"))
+    start(controlplane, "first", shared)
+    taint = {"key": "nodeguard.dev/quarantine", "value": "gpu", "effect": "NoSchedule"}
+    rule = {"deviceSelector": {"driver": DRIVER, "pool": NODE}, "taint": taint}
+    create(controlplane, "devicetaintrules", "DeviceTaintRule", "mark", rule)
+    try:
+        submit(controlplane, "second", own)
+
+        def is_refused() -> bool:
+            conditions = claimed.stored("second")["status"].get("conditions", [])
+            return any(item.get("reason") == "Unschedulable" for item in conditions)
+
+        controlplane.until(is_refused, "kube-scheduler")
+        start(controlplane, "third", shared)
+        found = await claimed.drain.with_claims(NODE, await claimed.drain.node_pods(NODE))
+        assert {item.key.name: item.gpu_ids for item in found} == {"first": ("GPU-0",), "third": ("GPU-0",)}
+    finally:
+        controlplane.api.delete(f"{RESOURCES}/devicetaintrules/mark")
 
 
 async def test_without_the_right_no_claim_is_known(controlplane: Cluster) -> None:
