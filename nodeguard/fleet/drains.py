@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate, drain_candidates
 from nodeguard.fleet.act.drain_limits import drain_usage, within_limits
-from nodeguard.fleet.act.drain_progress import manual_drains
+from nodeguard.fleet.act.drain_progress import is_quarantined, manual_drains
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.drain import DrainMode, DrainRule, DrainWhen
@@ -106,4 +106,4 @@ def _needs_person(action: NodeAction, planner: Planner) -> bool:
     """
     if action.released_at:
         return bool(action.pod_groups) and action.released_at <= action.ended_at
-    return planner.state.has_drain_mark(action.uid)
+    return is_quarantined(action, planner.state.drain_marks(action.uid))

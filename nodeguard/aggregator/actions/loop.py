@@ -140,7 +140,7 @@ class ActionLoop:
         )
         advancing = {before for before, _ in due.advance}
         others = [action for action in actions if action not in advancing]
-        released = released_drains(others, self._planner.state.has_drain_mark, now.wall)
+        released = released_drains(others, self._planner.state.drain_marks, now.wall)
         return replace(due, advance=(*due.advance, *released))
 
     def _requested(self, now: float) -> list[NodeAction]:

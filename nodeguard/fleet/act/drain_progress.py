@@ -16,8 +16,10 @@ from nodeguard.fleet.act.drain_candidates import DrainCandidate, drain_request
 from nodeguard.fleet.act.progress import ActionOutcome
 from nodeguard.fleet.state.wall_clock import WallClock
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.device import Device
 from nodeguard.model.eviction import NodeDrain
 from nodeguard.model.instant import Instant
+from nodeguard.model.mark import MarkCause
 from nodeguard.model.pod import NodePod, PodGroupKey
 from nodeguard.model.target import NODE
 
@@ -130,16 +132,25 @@ def requested_drains(
 
 
 def released_drains(
-    actions: Iterable[NodeAction], is_quarantined: Callable[[str], bool], now: float
+    actions: Iterable[NodeAction],
+    marks: Callable[[str], Iterable[tuple[Device | None, MarkCause]]],
+    now: float,
 ) -> Iterator[tuple[NodeAction, NodeAction]]:
     """Yield the drains, begun or finished, with a quarantine that was released since: as stored, and as they
-    go on. is_quarantined: whether a Node has a recorded quarantine that drains. now: seconds since the epoch.
+    go on. marks: see FleetState.drain_marks. now: seconds since the epoch.
     """
     for action in actions:
         is_answer = action.state.is_finished or bool(action.begun_at)
         is_open = action.kind == ActionKind.DRAIN and not (action.released_at or action.state.is_withdrawn)
-        if is_open and is_answer and not is_quarantined(action.uid):
+        if is_open and is_answer and not is_quarantined(action, marks(action.uid)):
             yield action, replace(action, released_at=int(now))
+
+
+def is_quarantined(action: NodeAction, marks: Iterable[tuple[Device | None, MarkCause]]) -> bool:
+    """Return whether the quarantine of a drain is still recorded: on the Node or, for a drain of one GPU, on
+    this GPU. marks: of its Node, see FleetState.drain_marks.
+    """
+    return any(device is None or drain_request(cause.target) == action.request for device, cause in marks)
 
 
 def next_step(

@@ -34,7 +34,7 @@ from nodeguard.model.incident import Incident
 from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import InventoryNode, ObservedMarks
 from nodeguard.model.job import NodeJob
-from nodeguard.model.mark import NodeMarks
+from nodeguard.model.mark import MarkCause, NodeMarks
 from nodeguard.model.policy import MarkWrites, Policy, TopologyLabels
 from nodeguard.wire.report import Report
 
@@ -264,10 +264,12 @@ class FleetState:
         """Return the observed marks of a node and its devices that keep work away now."""
         return self._in_effect.get(uid) or self.marks.observed(uid).records
 
-    def has_drain_mark(self, uid: str) -> bool:
-        """Return whether a node has a recorded mark of a real fault for which work may be evicted."""
+    def drain_marks(self, uid: str) -> list[tuple[Device | None, MarkCause]]:
+        """Return the recorded causes of real faults for which work may be evicted, each with its location:
+        the node (None) or a device.
+        """
         causes = self.marks.observed(uid).records.causes() if uid in self.nodes else ()
-        return any(cause.mark.kind.drains and not cause.injected for _, cause in causes)
+        return [(device, cause) for device, cause in causes if cause.mark.kind.drains and not cause.injected]
 
     def uid(self, name: str) -> str:
         """Return the uid of the node of a name; empty if there is none."""

@@ -104,8 +104,8 @@ class FleetDouble:
         self.reports: dict[str, object] = {}
         self.state = self
 
-    def has_drain_mark(self, uid: str) -> bool:
-        return uid in self.quarantined
+    def drain_marks(self, uid: str) -> list[tuple[None, None]]:
+        return [(None, None)] if uid in self.quarantined else []
 
     def node(self, uid: str) -> object:
         return uid if uid in self._nodes else None

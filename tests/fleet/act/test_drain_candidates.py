@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
-from nodeguard.fleet.act.drain_progress import drain_action
+from nodeguard.fleet.act.drain_progress import drain_action, is_quarantined
 from nodeguard.fleet.drains import fleet_drain_candidates, node_drain_candidates
 from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode, DrainPolicy, DrainRule, DrainWhen
@@ -211,6 +211,32 @@ def test_a_gpu_that_a_dra_driver_publishes_has_its_own_mark() -> None:
     assert not only(faulty()).is_on_device
 
 
+def test_the_drain_of_a_gpu_with_a_mark_of_its_own_ends_with_this_mark() -> None:
+    fleet = Fleet(4, DRAINS)
+    fleet.publish(0)
+    fleet.report(0, finding(component="GPU-0"), finding(target=OTHER, component="GPU-1"))
+    fleet.carry_out()
+    drains = [drain_action(candidate, (), fleet.wall) for candidate in candidates(fleet)]
+    drains.append(replace(drains[0], request="quarantine of the node"))
+    assert [found.resource for found in candidates(fleet)] == [GPU, OTHER]
+    assert len(fleet.rules) == 2
+
+    def quarantined() -> list[bool]:
+        marks = fleet.planner.state.drain_marks("uid-0")
+        return [is_quarantined(drain, marks) for drain in drains]
+
+    assert quarantined() == [True, True, False], "the Node has no mark"
+    fleet.report(0, finding(target=OTHER, component="GPU-1"), proven=(in_order(targets=(GPU,)),))
+    for _ in range(40):
+        fleet.after(3_600.0)
+        fleet.carry_out()
+    assert quarantined() == [False, True, False]
+    hung = finding("driver-unresponsive", target="node", component="")
+    fleet.report(0, finding(target=OTHER, component="GPU-1"), hung)
+    fleet.carry_out()
+    assert quarantined() == [True, True, True]
+
+
 def test_the_identity_stays_whichever_causes_come_and_go() -> None:
     fleet = faulty()
     request = only(fleet).request
@@ -237,13 +263,13 @@ def test_the_identity_stays_whichever_causes_come_and_go() -> None:
     assert [cause.check for cause in fleet.record().causes] == ["gpu-ecc"], "the oldest cause is released"
     assert only(fleet).request == request == first.request
     assert only(fleet).since > first.since
-    assert fleet.planner.state.has_drain_mark("uid-0")
+    assert fleet.planner.state.drain_marks("uid-0")
     fleet.report(0, proven=(in_order(("gpu-lost", "gpu-ecc"), targets=(GPU, OTHER)),))
     for _ in range(40):
         fleet.after(3_600.0)
         fleet.carry_out()
     assert (fleet.marked(), candidates(fleet)) == ([], [])
-    assert not fleet.planner.state.has_drain_mark("uid-0")
+    assert not fleet.planner.state.drain_marks("uid-0")
 
 
 def test_a_fault_that_spreads_to_another_gpu_has_a_candidate_for_it() -> None:

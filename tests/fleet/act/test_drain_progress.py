@@ -19,8 +19,10 @@ from nodeguard.fleet.act.drain_progress import (
 )
 from nodeguard.fleet.act.progress import ActionOutcome, ActionProgress, progress
 from nodeguard.model.action import ActionState, NodeAction
+from nodeguard.model.device import Device
 from nodeguard.model.eviction import NodeDrain
 from nodeguard.model.instant import Instant
+from nodeguard.model.mark import Mark, MarkCause
 from nodeguard.model.pod import NodePod, PodGroupKey, PodKey
 
 NOW = 1_700_000_000.0
@@ -32,6 +34,11 @@ def pod(number: int, **changed: Any) -> NodePod:
     key = PodKey("team-a", f"train-{number}", f"pod-{number}")
     return replace(NodePod(key, "7", gpu_ids=("GPU-1",), controller="Job"), **changed)
 
+
+NODE_MARK: tuple[Device | None, MarkCause] = (
+    None,
+    MarkCause(Mark.QUARANTINE, "driver-hung", "node", "driver", 0),
+)
 
 PODS = (pod(0), pod(1), pod(2))
 RESERVED = drain_action(CANDIDATE, PODS, NOW)
@@ -62,7 +69,9 @@ def due(
 
 def released(action: NodeAction, now: float = NOW, *, is_quarantined: bool = False) -> list[NodeAction]:
     """Return what an action becomes as the quarantine of its node is released."""
-    return [after for _, after in released_drains([action], lambda _: is_quarantined, now)]
+    return [
+        after for _, after in released_drains([action], lambda _: [NODE_MARK] if is_quarantined else [], now)
+    ]
 
 
 def requested(
