@@ -76,7 +76,16 @@ def _format(word: str) -> str:
 def add_by(parser: ArgumentParser) -> None:
     """Add --by."""
     about = "your name, for the audit trail (default: the current user)"
-    parser.add_argument("--by", default=current_user(), metavar="NAME", help=about)
+    parser.add_argument("--by", default=current_user(), type=_operator, metavar="NAME", help=about)
+
+
+def _operator(name: str) -> str:
+    """Return the name of an operator unchanged. Raises ArgumentTypeError for one that is too long."""
+    from nodeguard.aggregator.api.requests import MAX_BY  # noqa: PLC0415 - for commands that ask an aggregator
+
+    if len(name) > MAX_BY:
+        raise ArgumentTypeError(f"a name has at most {MAX_BY} characters: this one has {len(name)}")
+    return name
 
 
 def add_checks(parser: ArgumentParser) -> None:

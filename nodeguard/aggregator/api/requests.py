@@ -12,8 +12,9 @@ from nodeguard.wire.instruction import MAX_DETACH_SECONDS
 SOCKET_PATH = "/run/nodeguard-aggregator/aggregator.sock"
 
 # In characters: the reason of an action, and the operator.
+MAX_BY = 128
 Reason = Annotated[str, Meta(max_length=512)]
-By = Annotated[str, Meta(max_length=128)]
+By = Annotated[str, Meta(max_length=MAX_BY)]
 
 # Names of nodes in one request.
 NodeNames = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...], Meta(max_length=100)]
