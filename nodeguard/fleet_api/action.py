@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nodeguard.fleet.act.drain_report import DrainState
+from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.schema.action import ActionList, ActionView
 from nodeguard.fleet_api.schema.status import VERSION
@@ -13,6 +13,7 @@ from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.action import ActionKind, NodeAction
 from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.pod import PodKey
 from nodeguard.model.projection import project
 from nodeguard.model.target import target_label
 
@@ -26,12 +27,9 @@ def list_actions(service: ServiceState, now: Instant, uid: str = "") -> ActionLi
     empty for all.
     """
     actions = sorted(_latest_attempts(service.actions, uid), key=lambda action: action.state.is_finished)
-    running = {
-        (drain.uid, drain.pods): drain.reason for drain in service.drains if drain.state == DrainState.RUNNING
-    }
+    running = _running_drains(service)
     views = tuple(
-        action_view(action, now, running.get((action.uid, action.pods), ""))
-        for action in actions[:MAX_ACTIONS]
+        action_view(action, now, running.get((action.uid, action.pods))) for action in actions[:MAX_ACTIONS]
     )
     unrecorded = [drain for drain in service.drains if drain.state != DrainState.RUNNING]
     return ActionList(
@@ -39,12 +37,18 @@ def list_actions(service: ServiceState, now: Instant, uid: str = "") -> ActionLi
     )
 
 
-def node_actions(actions: Iterable[NodeAction], uid: str, now: Instant) -> tuple[tuple[ActionView, ...], int]:
-    """Return the latest actions of a node, and the number of the others. actions: of all nodes, as they are
-    stored. A finished one stays for a day.
-    """
-    latest = _latest_attempts(actions, uid)
-    return tuple(action_view(action, now) for action in latest[:_SHOWN]), max(0, len(latest) - _SHOWN)
+def node_actions(service: ServiceState, uid: str, now: Instant) -> tuple[tuple[ActionView, ...], int]:
+    """Return the latest actions of a node, and the number of the others. A finished one stays for a day."""
+    latest, running = _latest_attempts(service.actions, uid), _running_drains(service)
+    views = tuple(
+        action_view(action, now, running.get((action.uid, action.pods))) for action in latest[:_SHOWN]
+    )
+    return views, max(0, len(latest) - _SHOWN)
+
+
+def _running_drains(service: ServiceState) -> dict[tuple[str, tuple[PodKey, ...]], DrainReport]:
+    """Return the reports of running drains, by uid of the Node and pods."""
+    return {(drain.uid, drain.pods): drain for drain in service.drains if drain.state == DrainState.RUNNING}
 
 
 def _latest_attempts(actions: Iterable[NodeAction], uid: str) -> list[NodeAction]:
@@ -57,15 +61,19 @@ def _latest_attempts(actions: Iterable[NodeAction], uid: str) -> list[NodeAction
     return sorted(last_attempts.values(), key=lambda action: (-action.created_at, action.key))
 
 
-def action_view(action: NodeAction, now: Instant, reason: str = "") -> ActionView:
-    """Return the view of an action. reason: what it waits for, while it has no message."""
+def action_view(action: NodeAction, now: Instant, running: DrainReport | None = None) -> ActionView:
+    """Return the view of an action. running: what the leader knows of a drain that is not finished; the
+    record has the pods that are gone only at its end.
+    """
+    left = running.left if running is not None else None
     return project(
         ActionView,
         action,
         name=action.key,
         purpose=action_text(action),
-        message=action.message or reason,
+        message=action.message or (running.reason if running is not None else ""),
         parts=action.parts,
+        carried_out=action.carried_out if left is None else action.parts - left,
         created_at=rfc3339(action.created_at),
         age=age(now, action.created_at),
         changed_at=rfc3339(action.ended_at),

@@ -110,7 +110,7 @@ def describe_node(
     health, reported = known_health(planner, uid, stale), reported_health(report)
     refusal = next((item for item in service.refused if item.node == name), None)
     findings = tuple(_findings(planner, uid, report, now, checks or {})) if report else ()
-    actions, actions_omitted = node_actions(service.actions, uid, now)
+    actions, actions_omitted = node_actions(service, uid, now)
     parents = filter(None, map(planner.incident, dict.fromkeys(item.explained_by for item in findings)))
     return NodeView(
         version=VERSION,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.fleet_api.action import MAX_ACTIONS, list_actions, node_actions
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
+from nodeguard.model.pod import PodKey
 from tests.cli.fleet_output import LEADER, look
 from tests.fleet.scene import Fleet
 
@@ -43,7 +45,7 @@ def test_a_request_has_only_its_last_attempt() -> None:
     first = replace(CLEAR, state=ActionState.UNKNOWN, changed_at=AT - 100)
     second = replace(CLEAR, attempt=2, state=ActionState.SUCCEEDED, changed_at=AT - 50)
     again = replace(CLEAR, request="ann at 22:13", created_at=AT - 10)
-    [latest, earlier] = node_actions((second, again, first), "uid-0", NOW)[0]
+    [latest, earlier] = node_actions(replace(LEADER, actions=(second, again, first)), "uid-0", NOW)[0]
     assert (latest.state, latest.request, latest.age) == (ActionState.RESERVED, again.request, 10.0)
     assert (earlier.state, earlier.changed_age) == (ActionState.SUCCEEDED, 50.0)
 
@@ -63,3 +65,31 @@ def test_a_long_list_begins_with_the_unfinished_actions() -> None:
     listed = list_actions(replace(LEADER, actions=(*actions, old)), NOW)
     assert (len(listed.actions), listed.omitted) == (MAX_ACTIONS, 1)
     assert listed.actions[0].name == old.key
+
+
+DRAIN = NodeAction(
+    ActionKind.DRAIN, "node-0", "uid-0", "quarantine of the node", AT - 60, requested_by="alice", begun_at=AT - 50,
+    pods=tuple(PodKey("team-a", f"train-{number}", f"{number}") for number in range(3)), state=ActionState.RUNNING,
+)  # fmt: skip
+
+
+def test_a_running_drain_counts_the_pods_that_are_gone() -> None:
+    reason = "team-a/train-2 is still ending"
+    report = DrainReport(
+        "node-0", "uid-0", "node", ("gpu-lost",), NOW.wall, DrainState.RUNNING, reason, DRAIN.pods, left=1
+    )
+    service = replace(LEADER, actions=(DRAIN,), drains=(report,))
+    [listed] = list_actions(service, NOW).actions
+    assert (listed.carried_out, listed.parts, listed.message) == (2, 3, reason)
+    view = describe_node(FLEET.planner, service, "node-0", NOW)
+    assert view is not None
+    text = look(node_view(view), 400)
+    assert (
+        "for the quarantine of the node, requested by alice, 1 min ago: running: 2 of 3 pods gone\n" in text
+    )
+    assert (
+        "(team-a/train-0, team-a/train-1, team-a/train-2), 1 of them not gone: team-a/train-2 is still"
+        in text
+    )
+    standby = replace(service, drains=())
+    assert list_actions(standby, NOW).actions[0].carried_out == 0

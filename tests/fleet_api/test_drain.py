@@ -40,7 +40,7 @@ def drain(fleet: Fleet, number: int, state: DrainState, reason: str = "") -> Dra
 def failed(fleet: Fleet, number: int) -> NodeAction:
     return NodeAction(
         ActionKind.DRAIN, f"node-{number}", f"uid-{number}", "quarantine of the node", int(fleet.wall), pods=PODS,
-        state=ActionState.FAILED, carried_out=1, message="1 of 2 pods left within 30min",
+        state=ActionState.FAILED, carried_out=1, message="1 of 2 pods gone after 30min",
     )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def test_the_gangs_that_leave_whole_are_named(fleet: Fleet, state: DrainState) -
 def test_a_failed_drain_is_named_first(fleet: Fleet) -> None:
     waits = drain(fleet, 0, DrainState.WAITS, "a budget")
     assert facts(status_view(status_of(fleet, [waits], [failed(fleet, 1)])))["drains"] == (
-        "1 failed, 1 waiting; node node-1: it failed: 1 of 2 pods left within 30min"
+        "1 failed, 1 waiting; node node-1: it failed: 1 of 2 pods gone after 30min"
     )
     unread = replace(failed(fleet, 1), state=ActionState.UNKNOWN, message="refused")
     assert facts(status_view(status_of(fleet, [], [unread])))["drains"] == (

@@ -81,7 +81,7 @@ async def test_a_node_shows_its_drain_until_it_is_released(api: ApiClient, names
             for item in (await node.stored())["status"]["conditions"]
             if item["type"] == "DrainInProgress"
         ]
-        assert message.startswith("8 of 8 pods with GPUs are left: nodeguard evicts them")
+        assert message.startswith("8 of 8 pods remain: nodeguard evicts those that use GPUs")
         assert await node.show(node.drain(3)) == DRAINING
         assert await node.show(node.drain(0, is_done=True)) == DRAINED
         await node.observe()

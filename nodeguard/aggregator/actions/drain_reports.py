@@ -25,7 +25,7 @@ def drain_reports(
     stored = {(action.uid, action.request): action for action in drains}
     for key, action in stored.items():
         if key not in candidates and not action.state.is_finished:
-            reason = attempts.get(key, DrainAttempt()).reason
+            attempt = attempts.get(key, DrainAttempt())
             yield DrainReport(
                 action.node,
                 action.uid,
@@ -33,9 +33,10 @@ def drain_reports(
                 (),
                 action.created_at,
                 DrainState.RUNNING,
-                reason,
+                attempt.reason,
                 action.pods,
                 action.pod_groups,
+                attempt.left,
             )
     for key, candidate in candidates.items():
         report = _report(candidate, stored.get(key), attempts.get(key, DrainAttempt()))
@@ -71,4 +72,5 @@ def _report(
         reason,
         pods,
         groups,
+        attempt.left if action is not None else None,
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from nodeguard.aggregator.pages.html import EMPTY, Html, element, join, link, node_path
 from nodeguard.aggregator.pages.sections import table
 from nodeguard.fleet.act.drain_report import DrainState
+from nodeguard.fleet_api.schema.drain import DrainView
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.drain import pod_names
 from nodeguard.fleet_api.text.phrases import count_noun, target_text
@@ -59,9 +60,16 @@ def _unfinished(status: FleetStatus) -> Iterator[tuple[Html, ...]]:
             join((_node(drain.node), target)),
             element("b", text, class_=style),
             join((format_duration(drain.age),)),
-            join((pod_names(drain.pods) if drain.pods else "",)),
+            join((_pods(drain),)),
             join((reason,)),
         )
+
+
+def _pods(drain: DrainView) -> str:
+    if not drain.pods:
+        return ""
+    left = f"; {drain.left} not gone" if drain.left is not None else ""
+    return f"{pod_names(drain.pods)}{left}"
 
 
 def _node(name: str) -> Html:

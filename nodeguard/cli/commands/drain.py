@@ -96,7 +96,8 @@ def _wait(client: AggregatorClient, node: str, names: Collection[str]) -> str:
 
 
 def _progress(drain: ActionView) -> str:
-    text = f"{drain.state.lower()}, {count_noun(drain.parts, 'pod')}"
+    pods = count_noun(drain.parts, "pod")
+    text = f"{drain.state.lower()}, {drain.carried_out} of {pods} gone"
     return f"{text}: {drain.message}" if drain.message else text
 
 

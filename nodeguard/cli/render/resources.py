@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.fleet.diagnosis.results import CHECK
+from nodeguard.fleet_api.action import drain_purpose
 from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.component import ComponentView
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
@@ -324,7 +325,7 @@ ACTION_TABLE = ResourceTable(
         Column("TO", lambda action: action.purpose, wide=True),
         Column("ATTEMPT", lambda action: str(action.attempt), wide=True),
         Column("NAME", lambda action: action.name, wide=True),
-        Column("REASON", lambda action: "; ".join(filter(None, (action.message, action.request)))),
+        Column("REASON", lambda action: "; ".join(filter(None, (action.message, drain_purpose(action))))),
     ),
 )
 

@@ -38,9 +38,11 @@ def desired_drain_conditions(node: Node, drain: NodeDrain | None) -> dict[str, N
     if drain is None or len(own) < len(node.drain_conditions):
         return {}
     if drain.is_done:
-        message = f"{drain.pods} of {drain.pods} pods with GPUs have left: nodeguard evicted them; {_STAYING}"
+        message = (
+            f"{drain.pods} of {drain.pods} pods are gone: nodeguard evicted those that use GPUs; {_STAYING}"
+        )
         return {_DRAINED: NodeCondition("True", f"{_OWN}Drained", message)}
     if drain.left is None:
         return own
-    message = f"{drain.left} of {drain.pods} pods with GPUs are left: nodeguard evicts them; {_STAYING}"
+    message = f"{drain.left} of {drain.pods} pods remain: nodeguard evicts those that use GPUs; {_STAYING}"
     return {_IN_PROGRESS: NodeCondition("True", f"{_OWN}Draining", message)}

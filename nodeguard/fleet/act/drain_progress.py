@@ -175,8 +175,8 @@ def next_step(
     reason = _reason(remaining, problems)
     if running_time >= finish_within:
         limit = format_duration(finish_within)
-        left = f"{done} of {_count(len(action.pods))} left within {limit}"
-        message = f"{left}; {reason}: decide whether to delete the rest by hand"
+        gone = f"{done} of {_count(len(action.pods))} gone after {limit}"
+        message = f"{gone}; {reason}: decide whether to delete the rest by hand"
         return DrainStep(outcome=ActionOutcome(ActionState.FAILED, done, message))
     evict = tuple(pod for pod in remaining if not pod.is_terminating)
     return DrainStep(evict, reason=reason, left=len(remaining))

@@ -39,3 +39,5 @@ class DrainReport(Struct, frozen=True):
     """The pods that leave, as far as they are known."""
     pod_groups: tuple[PodGroupKey, ...] = ()
     """PodGroups of which all pods leave, also those on other nodes."""
+    left: int | None = None
+    """How many of the pods of a running drain are not gone; None before they were read."""

@@ -47,6 +47,8 @@ class DrainView(Struct, frozen=True):
     """Seconds since then."""
     pod_groups: tuple[PodGroupView, ...] = ()
     """PodGroups of which all pods leave, also those on other nodes."""
+    left: int | None = None
+    """How many of the pods of a running drain are not gone; null before they were read."""
 
 
 class DrainPreview(Struct, frozen=True):

@@ -122,6 +122,7 @@ def drain_text(drain: DrainView) -> str:
             return f"dry run: it would evict {pod_names(drain.pods)}{_gangs(drain)}"
         case DrainState.RUNNING:
             reason = f": {drain.reason}" if drain.reason else ""
-            return f"evicts {pod_names(drain.pods)}{_gangs(drain)}{reason}"
+            remaining = f", {drain.left} of them not gone" if drain.left is not None else ""
+            return f"evicts {pod_names(drain.pods)}{_gangs(drain)}{remaining}{reason}"
     resource = "the node" if drain.resource == NODE else target_label(drain.resource)
     return f"the work of {resource} stays for now: {drain.reason}"

@@ -78,7 +78,7 @@ def test_all_holders_of_the_faulty_gpu_leave_and_no_other_pod() -> None:
     assert scene.evicted_names == GANG_NAMES
     assert scene.drain.state == ActionState.RUNNING
     [report] = scene.replica.runner.reports()
-    assert (report.state, len(report.pods)) == (DrainState.RUNNING, 4)
+    assert (report.state, len(report.pods), report.left) == (DrainState.RUNNING, 4, 4)
     scene.play(30.0)
     assert (scene.drain.state, scene.drain.carried_out) == (ActionState.SUCCEEDED, 4)
     assert scene.drain.message == f"4 pods evicted from {NODE}"

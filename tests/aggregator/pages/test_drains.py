@@ -39,14 +39,15 @@ def test_a_page_without_drains_has_no_section_of_them() -> None:
 
 
 def test_drains_are_listed_those_that_need_a_person_first() -> None:
-    running, waits = drain(133, DrainState.RUNNING, "it ends"), drain(201, DrainState.WAITS, "a budget")
+    running = replace(drain(133, DrainState.RUNNING, "it ends"), left=1)
+    waits = drain(201, DrainState.WAITS, "a budget")
     dry = drain(242, DrainState.WOULD_DRAIN)
     page = fleet_page(drained([running, waits, dry], [failed(100)]), "")
     assert text(page).partition(" Drains ")[2].partition(" Map ")[0].strip() == (
         "Node State Since Pods Reason "
         "gpu-h100-0100 failed 5 min 1 of 2 pods gone refused "
         "gpu-h100-0201 GPU 0000:3b:00 waits 2 min 1 pod (team-a/train-0) a budget "
-        "gpu-h100-0133 GPU 0000:3b:00 evicts 2 min 1 pod (team-a/train-0) it ends "
+        "gpu-h100-0133 GPU 0000:3b:00 evicts 2 min 1 pod (team-a/train-0); 1 not gone it ends "
         "gpu-h100-0242 GPU 0000:3b:00 dry run 2 min 1 pod (team-a/train-0) the policy only observes"
     )
     assert f"/nodes/{gpu_name(100)}" in links(page)

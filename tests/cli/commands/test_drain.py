@@ -182,6 +182,20 @@ def test_a_requested_drain_is_recorded_with_its_pods_and_the_name_of_its_operato
     assert actions.reserved == [action]
 
 
+def test_a_name_that_is_too_long_is_named(drain: Command, actions: RecordingActions) -> None:
+    assert main(["drain", "node", "node-0", "--yes", "--by", "a" * 128, "--socket", "/none"]) == 3
+
+    def invalid(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 3
+        return capsys.readouterr().err
+
+    text = drain("node-0", "--yes", "--by", "a" * 129, ask=invalid)
+    assert "argument --by: a name has at most 128 characters: this one has 129" in text
+    assert not actions.reserved
+
+
 def test_without_a_terminal_a_drain_needs_yes(drain: Command, actions: RecordingActions) -> None:
     text = drain("node-0", ask=refused)
     assert "gpu-lost: 2 pods would be evicted" in text
@@ -216,7 +230,7 @@ def test_a_node_is_drained_once_in_a_quarantine(
 ) -> None:
     drain("node-0", "--yes")
     [action] = actions.reserved
-    message = "1 of 2 pods left within 30m"
+    message = "1 of 2 pods gone after 30m"
     actions.reserved = [replace(action, state=ActionState.FAILED, message=message)]
     reason = f"it was drained in this quarantine: {message}: delete the pods by hand, or kubectl drain node-0"
     assert f"2 pods would stay: {reason} team-a" in preview("node-0")
@@ -274,12 +288,16 @@ def test_an_operator_waits_for_the_end_of_a_drain(drain: Command, actions: Recor
     timer.start()
     assert drain("node-0", "--yes", "--wait") == text
     timer.join()
-    actions.reserved = [replace(actions.reserved[0], state=ActionState.RUNNING)]
+    running = replace(actions.reserved[0], state=ActionState.RUNNING, message="")
+    actions.reserved = [running]
+    reason = "team-a/train-1 is still ending"
+    report = DrainReport("node-0", "uid-0", "", (), 0.0, DrainState.RUNNING, reason, running.pods, left=1)
+    actions.drains = (report,)
     timer = Timer(0.5, finish, (ActionState.FAILED, "1 of 2 pods left"))
     timer.start()
     text = drain("node-0", "--yes", "--wait", ask=refused)
     timer.join()
-    assert "running, 2 pods" in text
+    assert f"running, 1 of 2 pods gone: {reason}" in text
     assert text.endswith("not drained: 1 of 2 pods left: see nodeguard describe node node-0")
 
 

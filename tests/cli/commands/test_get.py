@@ -180,7 +180,7 @@ def test_actions_are_listed_and_filtered(capsys: pytest.CaptureFixture[str], tmp
     fleet, actions = Fleet(3), RecordingActions()
     at = int(fleet.now.wall)
     pods = (PodKey("team-a", "train-0", "uid-7"), PodKey("team-a", "train-1", "uid-8"))
-    left = "1 of 2 pods left within 30min; team-a/train-1 is still ending: decide whether to delete the rest"
+    left = "1 of 2 pods gone after 30min; team-a/train-1 is still ending: decide whether to delete the rest"
     failed = NodeAction(
         ActionKind.DRAIN, "node-0", "uid-0", "quarantine of the node since 22:01", at - 3000, pods=pods,
         state=ActionState.FAILED, carried_out=1, message=left,

@@ -108,7 +108,7 @@ def test_past_its_time_it_fails_and_says_what_is_left() -> None:
     assert outcome == ActionOutcome(
         ActionState.FAILED,
         2,
-        "2 of 3 pods left within 1m; team-a/train-2: PodDisruptionBudget team-a/b allows 0: decide whether "
+        "2 of 3 pods gone after 1m; team-a/train-2: PodDisruptionBudget team-a/b allows 0: decide whether "
         "to delete the rest by hand",
     )
 
