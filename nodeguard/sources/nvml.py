@@ -226,8 +226,9 @@ def _node(
             signals[name] = value
     ready = system.get("nvmlSystemGetConfComputeGpusReadyState")
     state = system.get("nvmlSystemGetConfComputeState")
-    if isinstance(state, dict) and not error_name(state) and isinstance(ready, int):
-        signals["nvml.confidential"] = bool(state.get("ccFeature"))
+    # nvml.h: NVML_CC_SYSTEM_FEATURE_*, NVML_CC_ACCEPTING_CLIENT_REQUESTS_*
+    if isinstance(state, dict) and state.get("ccFeature") in (0, 1) and ready in (0, 1):
+        signals["nvml.confidential"] = bool(state["ccFeature"])
         signals["nvml.confidential_ready"] = bool(ready)
     errors = [error_name(calls[_HANDLE]) for calls in scopes.values() if _HANDLE in calls]
     refused = sorted((error for error in errors if error in _HANDLE_ERRORS), key=_HANDLE_ERRORS.index)

@@ -190,8 +190,9 @@ def test_confidential_computing() -> None:
     }
     signals = read(system=system)[NODE].signals
     assert (signals["nvml.confidential"], signals["nvml.confidential_ready"]) == (True, False)
-    system["nvmlSystemGetConfComputeState"] = UNSUPPORTED
-    assert "nvml.confidential" not in read(system=system)[NODE].signals
+    for state in (UNSUPPORTED, {}, {"ccFeature": 63}, {"ccFeature": (1 << 64) - 1}):
+        system["nvmlSystemGetConfComputeState"] = state
+        assert "nvml.confidential" not in read(system=system)[NODE].signals
 
 
 # Modes, links and events.
