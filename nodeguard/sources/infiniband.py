@@ -16,7 +16,6 @@ from nodeguard.sources.readings import (
     ObservationDraft,
     parse_count,
     parse_counter,
-    parse_line,
     parse_model,
     parse_number,
 )
@@ -292,7 +291,7 @@ def _is_efa(adapter: ObservationDraft, path: str, device: str, vendor: str | Non
 
 
 def _firmware(text: str) -> str | None:
-    return parse_line(text) if text.strip("0.") else None
+    return parse_model(text) if text.strip("0.") else None
 
 
 def _guid(text: str) -> str:

@@ -116,6 +116,13 @@ def test_a_roce_port_counts_lost_carriers() -> None:
     assert "port.lid" not in port.signals
 
 
+@pytest.mark.parametrize("version", ["Unknown", "N/A"])
+def test_a_word_for_none_is_no_version_of_the_firmware(version: str) -> None:
+    files = device("mlx5_1", INFINIBAND, fw_ver=version)
+    port = by_target(InfinibandSource(), _machine(files))["port/mlx5_1/1"]
+    assert "port.firmware" in port.unreadable
+
+
 @pytest.mark.parametrize("mtu", ["0", "63", "65535", str((1 << 63) - 1)])
 def test_an_implausible_mtu_is_unread(mtu: str) -> None:
     files = device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"})
