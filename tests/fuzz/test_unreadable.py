@@ -1,6 +1,6 @@
-"""A path or call that cannot be read adds no finding to a healthy machine.
+"""A path or call that cannot be read adds no finding to a machine.
 
-`bench/unreadable.py` tests every path and call of every healthy recording.
+`bench/unreadable.py` tests every path and call of every recording.
 """
 
 from __future__ import annotations
@@ -9,10 +9,20 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.unreadable import ERRNOS, NVML_ERRORS, SENTINELS, WORDS, Damage, Place, Trial, healthy
+from tests.fuzz.unreadable import (
+    ERRNOS,
+    NVML_ERRORS,
+    SENTINELS,
+    WORDS,
+    Damage,
+    Place,
+    Trial,
+    healthy,
+    without_hangs,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -58,8 +68,17 @@ def test_a_value_that_means_none_adds_no_finding(data: st.DataObject) -> None:
     assert judge(directory, damage) == [], str(damage)
 
 
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_a_value_that_means_none_adds_no_finding_to_a_fault(data: st.DataObject) -> None:
+    directory = data.draw(st.sampled_from(without_hangs()))
+    assume(shapes := trial(directory).values_by_shape)
+    damage = data.draw(st.sampled_from(shapes[data.draw(st.sampled_from(sorted(shapes)))]))
+    assert trial(directory).added(damage) == [], f"{directory.name}: {damage}"
+
+
 @pytest.mark.parametrize("failure", ["ones-6", "ones-8", "zero"])
-@pytest.mark.parametrize("field", ["164,0", "194,0"])
+@pytest.mark.parametrize("field", ["164,0", "190,0", "194,0"])
 def test_no_limit_and_no_rate_of_a_link_is_a_value_that_means_none(field: str, failure: str) -> None:
     directory = next(path for path in WITH_GPUS if path.name == "healthy-aws-p5")
     assert judge(directory, Damage(Place("nvml", f"nvmlDeviceGetFieldValues({field})", 2), failure)) == []

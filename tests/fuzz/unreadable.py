@@ -1,6 +1,6 @@
-"""Healthy machines of which one file, directory, call or NVML answer cannot be read, or reads as nonsense.
+"""Machines of which one file, directory, call or NVML answer cannot be read, or reads as nonsense.
 
-A `Damage` is one such place and how reading it fails. A trial judges a healthy recording with the damage
+A `Damage` is one such place and how reading it fails. A trial judges a recording with the damage
 from the first look on, without it for two looks, and with it again: what an agent sees that starts on such
 a machine, and what one sees that ran before. Nothing that could not be read may be held against a node.
 """
@@ -20,7 +20,7 @@ from nodeguard.bundle.failures import os_error
 from nodeguard.bundle.recording import RecordedState, Recording
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
-from nodeguard.model.finding import Finding, Health
+from nodeguard.model.finding import Finding, Verdict
 from nodeguard.model.observation import Reading
 from nodeguard.pipeline.pipeline import Pipeline, PipelineState
 from nodeguard.pipeline.reader import read_source
@@ -56,11 +56,18 @@ SENTINELS = {
 WORDS = {"unknown": "Unknown", "not-applicable": "N/A", "blank": ""}
 
 # Sentinels that report a fault: a device with all bits of its lanes set does not answer, a link of state 0 is
-# inactive, and a GPU of a rack without a clique is in no domain.
+# inactive, a GPU of a rack without a clique is in no domain and with another clique in another one, a GPU
+# without a margin is as hot as its limit, an MTU of 255 is one, a clock may be low, and a mode of 0 is off.
 _FAULTS = {
     ("read", "current_link_width", "ones-6"),
+    ("read", "mtu", "ones-8"),
     ("nvml", "nvmlDeviceGetNvLinkState", "zero"),
-    ("nvml", "nvmlDeviceGetGpuFabricInfoV", "zero"),
+    *(("nvml", "nvmlDeviceGetMarginTemperature", failure) for failure in ("zero", "minus-one")),
+    *(("nvml", "nvmlDeviceGetClockInfo", failure) for failure in ("zero", "ones-6", "ones-8")),
+    ("nvml", "nvmlDeviceGetPersistenceMode", "zero"),
+    ("nvml", "nvmlDeviceGetEccMode", "zero"),
+    ("nvml", "nvmlDeviceGetMigMode", "zero"),
+    *(("nvml", "nvmlDeviceGetGpuFabricInfoV", failure) for failure in ("zero", "ones-6", "ones-8")),
 }
 
 # Sentinels that a counter can have: it rose to them.
@@ -144,7 +151,7 @@ class DamagedMachine(ReplayMachine):
         super().__init__(recording)
         self._second = 0.0
         self._damage = damage
-        self._rounds: dict[bool, LaneResult] = {}
+        self._rounds: dict[tuple[bool, int], LaneResult] = {}
         self.damaged = False
         self.asked: dict[Place, Any] = {}
 
@@ -204,8 +211,8 @@ class DamagedMachine(ReplayMachine):
             self.asked |= {Place("nvml", _HANDLE, at): None for at in range(len(document["devices"]))}
             if damage is not None and damage.place.how == "nvml":
                 document = _damaged_nvml(document, damage)
-        # Nothing stalls here: one round on a document is like the other.
-        key = damage is not None
+        # Nothing stalls here: one round on a document is like the other. Each frame of a recording has its own.
+        key = (damage is not None, id(self.state().nvml))
         if key not in self._rounds:
             self._rounds[key] = replay_nvml(self._gpus, document, leave)
         return self._rounds[key]
@@ -270,7 +277,7 @@ def _damages(place: Place, answer: Any) -> Iterator[Damage]:
 
 
 class Trial:
-    """A healthy recording that is read once as it is, and then with one damage after the other."""
+    """A recording that is read once as it is, and then with one damage after the other."""
 
     def __init__(self, directory: Path) -> None:
         self.name = directory.name
@@ -303,6 +310,18 @@ class Trial:
             shapes.setdefault((damage.place.shape, damage.failure), []).append(damage)
         return shapes
 
+    @cached_property
+    def values_by_shape(self) -> dict[tuple[str, str], list[Damage]]:
+        """The damages that put a value that means none in the place of another.
+
+        A counter that was 0 for a while rose to its value.
+        """
+        return {
+            shape: damages
+            for shape, damages in self.damages_by_shape.items()
+            if shape[1] in SENTINELS and not (shape[1] == "zero" and _is_counter(damages[0].place))
+        }
+
     def _read(self, name: str, machine: DamagedMachine) -> dict[float, Reading]:
         source = next(source for source in all_sources(CATALOGUE.patterns) if source.name == name)
         readings = {}
@@ -314,26 +333,46 @@ class Trial:
 
     def judged(self, damage: Damage | None) -> list[tuple[float, Finding]]:
         """What is held against the machine, with the second of the look; first by a single look."""
+        return [(at, finding) for at, verdict in self._verdicts(damage) for finding in verdict.findings]
+
+    def added(self, damage: Damage) -> list[tuple[float, Finding]]:
+        """What a damage holds against the machine by checks of which the recording has no sign."""
+        return [(at, finding) for at, finding in self.judged(damage) if finding.check not in self._signs]
+
+    @cached_property
+    def _signs(self) -> frozenset[str]:
+        """The checks that fire on the recording, and those that are a symptom of one that does."""
+        verdicts = [verdict for _, verdict in self._verdicts(None)]
+        fired = {
+            finding.check for verdict in verdicts for finding in (*verdict.findings, *verdict.informational)
+        }
+        return frozenset(check.id for check in CATALOGUE.checks if {check.id, *check.symptom_of} & fired)
+
+    def _verdicts(self, damage: Damage | None) -> Iterator[tuple[float, Verdict]]:
         readings = dict(self._healthy)
         hit = {
             name for place, names in self._sources.items() if damage and damage.hits(place) for name in names
         }
         for name in hit:
             readings[name] = self._read(name, DamagedMachine(self._recording, damage))
-        findings: list[tuple[float, Finding]] = []
         for looks, judgement in self._evaluations:
             judgement.state = PipelineState()
             for at in looks:
                 instant = self._recording.state_at(at).instant
-                verdict = judgement.evaluate([rounds[at] for rounds in readings.values()], instant)
-                findings += [
-                    (at, finding)
-                    for finding in verdict.findings
-                    if finding.health.rank >= Health.SUSPECT.rank
-                ]
-        return findings
+                yield at, judgement.evaluate([rounds[at] for rounds in readings.values()], instant)
 
 
 def healthy() -> list[Path]:
     """The recordings of healthy machines."""
     return [bundle_path(name) for name in bundle_names() if name.startswith("healthy-")]
+
+
+def without_hangs() -> list[Path]:
+    """The recordings, healthy or not, of machines on which no call of NVML gets stuck."""
+    paths = [bundle_path(name) for name in bundle_names()]
+    return [path for path in paths if not _gets_stuck(path)]
+
+
+def _gets_stuck(directory: Path) -> bool:
+    answers = [path.read_text() for path in directory.rglob("nvml.json")]
+    return any(f'"{failure}"' in text for text in answers for failure in ("stall", "hang"))
