@@ -7,11 +7,12 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Self
 
 from nodeguard import __version__
 from nodeguard.aggregator.access import Work, kubernetes_access, standalone_access
-from nodeguard.aggregator.actions.drains import DrainRunner
+from nodeguard.aggregator.actions.drains import DrainFleet, DrainRunner
 from nodeguard.aggregator.actions.loop import ActionLoop
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs
@@ -41,7 +42,7 @@ from nodeguard.aggregator.service import AggregatorService
 from nodeguard.executors.kube.cluster import ObservedCluster
 from nodeguard.executors.owners import NodeOwners
 from nodeguard.fleet.act.clears import with_answers
-from nodeguard.fleet.drains import fleet_drain_candidates, limited_drains
+from nodeguard.fleet.drains import fleet_drain_candidates, limited_drains, node_restraint
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.open_files import connection_capacity, raise_limit
@@ -117,11 +118,14 @@ class AggregatorApp:
         service = AggregatorService(planner, inputs, backend, handler, reload, wake, history)
         service.plan_listeners.append(lambda _plan, _now: wake_actions.set())
         drains = DrainRunner(
-            lambda: planner.policy.drain,
-            lambda now: fleet_drain_candidates(planner, now, backend.action_store.actions()),
+            DrainFleet(
+                lambda: planner.policy.drain,
+                lambda now: fleet_drain_candidates(planner, now, backend.action_store.actions()),
+                lambda ready, age: limited_drains(planner, backend.action_store.actions(), ready, age),
+                partial(node_restraint, planner),
+            ),
             backend.action_store,
             lambda: backend.drain_cluster if service.is_active else None,
-            limits=lambda ready, age: limited_drains(planner, backend.action_store.actions(), ready, age),
             on_changed=wake_actions.set,
         )
         service.plan_listeners.append(lambda _plan, _now: drains.wake())

@@ -10,10 +10,12 @@ from msgspec.structs import replace
 from nodeguard.fleet.act.drain_candidates import DrainCandidate, drain_candidates
 from nodeguard.fleet.act.drain_limits import drain_usage, within_limits
 from nodeguard.fleet.act.drain_progress import is_quarantined, manual_drains
+from nodeguard.fleet.decide.restraints import operator_restraint
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.drain import DrainMode, DrainRule, DrainWhen
 from nodeguard.model.instant import Instant
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.policy import Policy
 
 # The ends of a drain after which pods stayed, or may have stayed.
@@ -65,6 +67,24 @@ def _candidates(planner: Planner, policy: Policy, uid: str, now: Instant) -> Ite
         partial(planner.restraint, now=now),
         planner.domain_marks.decisions.keys(),
     )
+
+
+def node_restraint(planner: Planner, name: str) -> str:
+    """Return why the pods of a node stay, although their gang leaves other nodes; empty for no reason. name:
+    of the node.
+    """
+    state = planner.state
+    uid = state.uid(name)
+    node, placement = state.nodes.get(uid), state.placements.get(uid)
+    if node is not None and node.owner:
+        return owner_reason(node)
+    restraint = operator_restraint(placement) if placement is not None else None
+    return restraint.message if restraint is not None else ""
+
+
+def owner_reason(node: InventoryNode) -> str:
+    """Return why nodeguard evicts no pod of a node that a webhook owns."""
+    return f"the receiver of webhook {node.owner} decides about its work"
 
 
 def limited_drains(

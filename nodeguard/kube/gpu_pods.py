@@ -35,6 +35,7 @@ class Toleration(Struct):
 
 
 class _Spec(PodSpec):
+    node: str = field(name="nodeName", default="")
     tolerations: list[Toleration] = field(default_factory=list)
 
 
@@ -118,6 +119,7 @@ def _node_pod(pod: _Pod) -> NodePod | None:
     return NodePod(
         PodKey(meta.namespace, meta.name, meta.uid),
         meta.version,
+        spec.node,
         gpu_ids=_gpu_ids(holders, (*status.containers, *status.init_containers)),
         claims=tuple(_claims(pod)),
         labels=meta.labels,

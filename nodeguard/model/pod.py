@@ -42,6 +42,8 @@ class NodePod(Struct, frozen=True):
     key: PodKey
     version: str
     """Its resourceVersion: an eviction names it, so that a pod that changed is judged again."""
+    node: str = ""
+    """Name of its Node; empty before it is bound."""
     gpu_ids: tuple[str, ...] | None = ()
     """Ids of the devices that it holds: of NVIDIA's device plugin, as the plugin names them, and of known
     claims. Empty: none. None: it holds some, and the kubelet does not report those of each container."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.aggregator.actions.drains import DrainRunner
+from nodeguard.aggregator.actions.drains import DrainFleet, DrainRunner
 from nodeguard.aggregator.drain_metrics import DrainCollector
 from nodeguard.fleet.act.drain_progress import drain_action
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
@@ -17,7 +17,7 @@ from tests.fleet.scene import Fleet
 def failed_nodes(fleet: Fleet, action: NodeAction) -> list[str]:
     """Return the nodes with a failed drain by the metrics."""
     store = DrainReplica(PodCluster()).action_store
-    runner = DrainRunner(DrainPolicy, lambda _now: (), store, lambda: None, now=lambda: fleet.now)
+    runner = DrainRunner(DrainFleet(DrainPolicy, lambda _now: ()), store, lambda: None, now=lambda: fleet.now)
     families = DrainCollector(runner, fleet.planner, lambda: [action]).collect()
     [family] = [family for family in families if family.name.endswith("drain_failed")]
     return [sample.labels["node"] for sample in family.samples]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nodeguard.agent.metrics import AgentSnapshot
-from nodeguard.aggregator.actions.drains import DrainRunner
+from nodeguard.aggregator.actions.drains import DrainFleet, DrainRunner
 from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
 from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher, ServingCertificate
 from nodeguard.aggregator.history.history import History
@@ -80,7 +80,7 @@ class SelfSigned:
 def idle_drains(scene: Scene) -> DrainRunner:
     """Return the drains of an aggregator that has no candidate and evicts nothing."""
     store = scene.backend.action_store
-    return DrainRunner(DrainPolicy, lambda _now: (), store, lambda: None, now=lambda: scene.now)
+    return DrainRunner(DrainFleet(DrainPolicy, lambda _now: ()), store, lambda: None, now=lambda: scene.now)
 
 
 async def fail_drain(scene: Scene, node: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from nodeguard.model.mark import HOLD_ANNOTATION
 from tests.controlplane.cluster import Cluster, NewCluster
 from tests.controlplane.commands import GANGS
 from tests.controlplane.objects import GPU
@@ -78,7 +79,9 @@ def gang_nodes(cluster: Cluster) -> dict[str, str]:
     }
 
 
-def test_a_gang_leaves_all_its_nodes_once_its_budget_allows_all_of_it(controlplane: Cluster) -> None:
+def test_a_gang_leaves_all_its_nodes_once_its_budget_and_its_nodes_allow_all_of_it(
+    controlplane: Cluster,
+) -> None:
     policy = ENFORCED + DRAIN % "enforce"
     with running_fleet(controlplane, policy, *NODES, SPARE) as fleet:
         create_namespace(controlplane)
@@ -101,7 +104,12 @@ def test_a_gang_leaves_all_its_nodes_once_its_budget_allows_all_of_it(controlpla
             assert not kubelet.deleted
             assert gang_nodes(controlplane) == before
 
+            controlplane.kubectl("annotate", "node", NODES[2], f"{HOLD_ANNOTATION}=debug")
             controlplane.api.patch(f"{BUDGETS}/train", {"spec": {"minAvailable": 0}})
+            held = f"is on {NODES[2]}: hold on the node: debug"
+            aggregator.until(lambda: held in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
+            assert not drains(controlplane)
+            controlplane.kubectl("annotate", "node", NODES[2], f"{HOLD_ANNOTATION}-")
             aggregator.until(lambda: drain_states(controlplane) == ["Succeeded"])
             assert kubelet.deleted == before.keys()
             [drain] = drains(controlplane)

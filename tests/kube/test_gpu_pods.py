@@ -73,6 +73,7 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
     ) == NodePod(
         PodKey("team-a", "train-0", "uid-0"),
         "812",
+        "gpu-1",
         gpu_ids=("GPU-614b",),
         labels={"app": "train"},
         controller="Job",
@@ -83,7 +84,7 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
 
 
 def test_a_pod_of_nothing_but_its_identity_uses_no_gpu() -> None:
-    assert read(pod({})) == NodePod(PodKey("team-a", "train-0", "uid-0"), "812", is_ready=False)
+    assert read(pod({})) == NodePod(PodKey("team-a", "train-0", "uid-0"), "812", "gpu-1", is_ready=False)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

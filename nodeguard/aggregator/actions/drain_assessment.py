@@ -7,7 +7,7 @@ It evicts nothing. It is made before a drain is recorded, and again right before
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -40,17 +40,21 @@ class Assessment(Struct, frozen=True):
 
 
 async def assess(
-    cluster: DrainCluster, candidate: DrainCandidate, unknown_holders: UnknownHolders
+    cluster: DrainCluster,
+    candidate: DrainCandidate,
+    unknown_holders: UnknownHolders,
+    node_restraint: Callable[[str], str],
 ) -> Assessment:
     """Return whether the set of a candidate may leave now, by its pods and their disruption budgets.
-    unknown_holders: of the policy.
+    unknown_holders: of the policy. node_restraint: returns why the pods of a node stay, by its name.
 
     A disruption budget counts the pods of the set that it protects, since a dry run of one eviction does not
     count another. A pod that ends already needs no eviction and uses no budget.
     """
     try:
         pods = await cluster.with_claims(candidate.node, await cluster.node_pods(candidate.node))
-        found = await _with_gangs(cluster, drain_set(candidate, pods, unknown_holders))
+        local = drain_set(candidate, pods, unknown_holders)
+        found = await _with_gangs(cluster, local, node_restraint)
         if found.reason:
             return Assessment(found.pods, found.reason, groups=found.groups)
         to_evict = [pod for pod in found.pods if not pod.is_terminating]
@@ -68,12 +72,16 @@ async def assess(
     return Assessment(found.pods, namespaces=frozenset(protected), groups=found.groups)
 
 
-async def _with_gangs(cluster: DrainCluster, found: DrainSet) -> DrainSet:
+async def _with_gangs(
+    cluster: DrainCluster, found: DrainSet, node_restraint: Callable[[str], str]
+) -> DrainSet:
     """Return the set of a node with all pods of the gangs that leave whole. Raises PodReadError."""
     if found.reason:
         return found
     whole = [group for group in pod_groups(found.pods) if await cluster.leaves_whole(group)]
-    return with_gangs(found, whole, await cluster.group_pods(whole)) if whole else found
+    if not whole:
+        return found
+    return with_gangs(found, whole, await cluster.group_pods(whole), node_restraint)
 
 
 async def recorded_pods(cluster: DrainCluster, action: NodeAction) -> dict[str, NodePod]:

@@ -6,6 +6,7 @@ It makes the same assessment as the drain runner, and evicts nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -13,13 +14,12 @@ from nodeguard.aggregator.actions.drain_assessment import Assessment, assess, tr
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_progress import stored_drain
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
-from nodeguard.fleet.drains import node_drain_candidates
+from nodeguard.fleet.drains import node_drain_candidates, node_restraint, owner_reason
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.schema.drain import DrainPreview
 from nodeguard.fleet_api.schema.status import VERSION
 from nodeguard.model.action import NodeAction
-from nodeguard.model.drain import UnknownHolders
 from nodeguard.model.eviction import DrainCluster
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.inventory import InventoryNode
@@ -39,9 +39,7 @@ async def preview_drain(
     reports = [drain for drain in drains if drain.uid == node.key and drain.state == DrainState.RUNNING]
     drained = {report.resource for report in reports}
     reports += [
-        await _preview(
-            cluster, candidate, planner.policy.drain.unknown_holders, stored_drain(candidate, actions)
-        )
+        await _preview(cluster, candidate, planner, stored_drain(candidate, actions))
         for candidate in node_drain_candidates(planner, node.key, now)
         if candidate.resource not in drained
     ]
@@ -50,15 +48,13 @@ async def preview_drain(
 
 
 async def assess_now(
-    cluster: DrainCluster,
-    candidate: DrainCandidate,
-    unknown_holders: UnknownHolders,
-    drained: NodeAction | None,
+    cluster: DrainCluster, candidate: DrainCandidate, planner: Planner, drained: NodeAction | None
 ) -> Assessment:
     """Return the set of a candidate, and why it may not leave now: also by dry runs of its evictions.
     drained: the finished drain of its quarantine, which is not repeated; None for none.
     """
-    found = await assess(cluster, candidate, unknown_holders)
+    unknown_holders = planner.policy.drain.unknown_holders
+    found = await assess(cluster, candidate, unknown_holders, partial(node_restraint, planner))
     repeated = _repeated_reason(drained) if drained is not None and found.pods else ""
     reason = candidate.blocker or repeated or found.reason or await try_evictions(cluster, found.pods)
     return replace(found, reason=reason)
@@ -71,12 +67,9 @@ def _repeated_reason(drained: NodeAction) -> str:
 
 
 async def _preview(
-    cluster: DrainCluster,
-    candidate: DrainCandidate,
-    unknown_holders: UnknownHolders,
-    drained: NodeAction | None,
+    cluster: DrainCluster, candidate: DrainCandidate, planner: Planner, drained: NodeAction | None
 ) -> DrainReport:
-    assessment = await assess_now(cluster, candidate, unknown_holders, drained)
+    assessment = await assess_now(cluster, candidate, planner, drained)
     reason = assessment.reason
     return DrainReport(
         candidate.node,
@@ -94,5 +87,5 @@ async def _preview(
 def no_drain_reason(node: InventoryNode) -> str:
     """Return why a node has nothing to drain."""
     if node.owner:
-        return f"the receiver of webhook {node.owner} decides about its work"
+        return owner_reason(node)
     return f"no quarantine of a fatal fault is observed on it: kubectl drain {node.name} empties any node"

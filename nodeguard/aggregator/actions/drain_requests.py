@@ -56,7 +56,7 @@ async def request_drains(
         if drain is not None and not drain.state.is_finished:
             running.append(drain)
             continue
-        found = await assess_now(cluster, candidate, policy.unknown_holders, drain)
+        found = await assess_now(cluster, candidate, planner, drain)
         if found.reason:
             raise DrainRefusedError(f"the pods of {node.name} stay: {found.reason}")
         if drain is None:

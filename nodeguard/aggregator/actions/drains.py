@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.aggregator.actions.drain_assessment import Assessment, assess, recorded_pods, try_evictions
@@ -67,30 +68,37 @@ _Key = tuple[str, str]
 _Limits = Callable[[Collection[DrainCandidate], Callable[[NodeAction], float]], Collection[DrainCandidate]]
 
 
+class DrainFleet(Struct, frozen=True):
+    """What the runner reads of the fleet, each as of now."""
+
+    policy: Callable[[], DrainPolicy]
+    """Returns the policy of drains."""
+    candidates: Callable[[Instant], Collection[DrainCandidate]]
+    """Returns the present candidates."""
+    limits: _Limits = lambda ready, _: ready
+    """Returns the candidates with pods that may leave, those beyond a limit with it as their blocker."""
+    node_restraint: Callable[[str], str] = lambda _: ""
+    """Returns why the pods of a gang on a node stay, by the name of the node; empty for no reason."""
+
+
 class DrainRunner:
     """Carries drains out while this aggregator leads.
 
-    policy: returns the policy of drains. candidates: returns the present candidates. limits: returns those of
-    them with pods that may leave, those beyond a limit with it as their blocker. store: of all actions; it is
-    only read here. cluster: returns the cluster of the present leader session; None while this aggregator
-    does not lead, or has no cluster. on_changed: is called when `requested` or `outcomes` have changed.
-    evicted: number of pods that were evicted since the start.
+    store: of all actions; it is only read here. cluster: returns the cluster of the present leader session;
+    None while this aggregator does not lead, or has no cluster. on_changed: is called when `requested` or
+    `outcomes` have changed. evicted: number of pods that were evicted since the start.
     """
 
     def __init__(
         self,
-        policy: Callable[[], DrainPolicy],
-        candidates: Callable[[Instant], Collection[DrainCandidate]],
+        fleet: DrainFleet,
         store: ActionStore,
         cluster: Callable[[], DrainCluster | None],
         *,
-        limits: _Limits = lambda ready, _: ready,
         on_changed: Callable[[], object] = lambda: None,
         now: Callable[[], Instant] = current_instant,
     ) -> None:
-        self._policy = policy
-        self._candidates = candidates
-        self._limits = limits
+        self._fleet = fleet
         self._store = store
         self._cluster = cluster
         self._on_changed = on_changed
@@ -156,7 +164,7 @@ class DrainRunner:
         now, cluster = self._now(), self._session
         drains = self._drains()
         self._ages.follow(drains, now)
-        self._present = () if cluster is None else self._candidates(now)
+        self._present = () if cluster is None else self._fleet.candidates(now)
         if cluster is None:
             return
         candidates = {(candidate.uid, candidate.request): candidate for candidate in self._present}
@@ -202,7 +210,7 @@ class DrainRunner:
         if self._session is None:
             return [action for action in drains if not action.is_closed]
         # The store may have a drain by hand that is new since the latest turn.
-        self._present = self._candidates(self._now())
+        self._present = self._fleet.candidates(self._now())
         withdrawing = {
             action.key
             for action in drains
@@ -276,7 +284,7 @@ class DrainRunner:
             and (attempt := self._attempts.get((candidate.uid, candidate.request))) is not None
             and attempt.may_leave
         ]
-        limited = self._limits(ready, partial(self._ages.age, now=now))
+        limited = self._fleet.limits(ready, partial(self._ages.age, now=now))
         return {(candidate.uid, candidate.request): candidate for candidate in limited}
 
     async def _assess(
@@ -285,8 +293,8 @@ class DrainRunner:
         """Assess the set of a candidate without a drain. Dry runs cost a request for each pod, so only those
         within the limits have them.
         """
-        policy = self._policy()
-        found = await assess(cluster, candidate, policy.unknown_holders)
+        policy = self._fleet.policy()
+        found = await assess(cluster, candidate, policy.unknown_holders, self._fleet.node_restraint)
         found = replace(found, reason=found.reason or self._earlier_drain_reason(found, None))
         is_observed = policy.mode == DrainMode.OBSERVE and not found.reason
         now = self._now()
@@ -322,7 +330,7 @@ class DrainRunner:
         if attempt.left is None:
             attempt.running_since = now.mono
         running_time = now.mono - attempt.running_since
-        step = next_step(action, pods, attempt.problems, running_time, self._policy().finish_within)
+        step = next_step(action, pods, attempt.problems, running_time, self._fleet.policy().finish_within)
         attempt.may_evict = bool(step.evict)
         if step.outcome is not None:
             attempt.outcome = step.outcome
@@ -335,7 +343,7 @@ class DrainRunner:
         """Handle that the pods of a drain that has begun cannot be read: it ends some time after its end."""
         now = self._now()
         attempt.reason = problem
-        if now.mono - attempt.running_since >= self._policy().finish_within + _LAST_READINGS:
+        if now.mono - attempt.running_since >= self._fleet.policy().finish_within + _LAST_READINGS:
             attempt.outcome = ActionOutcome(ActionState.UNKNOWN, 0, problem)
         attempt.wait_for_pods(now.mono)
 
@@ -343,11 +351,11 @@ class DrainRunner:
         self, key: _Key, action: NodeAction, attempt: DrainAttempt, cluster: DrainCluster
     ) -> None:
         """Let a drain evict its first pod if all of its set may leave now, else withdraw it."""
-        policy, mono = self._policy(), self._now().mono
+        policy, mono = self._fleet.policy(), self._now().mono
         earlier = attempt.assessment if attempt.is_allowed(mono) else None
         candidate = self._unblocked(key)
         if candidate is not None and not (action.begun_at and earlier):
-            found = await assess(cluster, candidate, policy.unknown_holders)
+            found = await assess(cluster, candidate, policy.unknown_holders, self._fleet.node_restraint)
             attempt.record_assessment(found, mono)
             if earlier is not None and found.uids == earlier.uids:
                 attempt.record_tries(found.reason, mono)
@@ -376,7 +384,7 @@ class DrainRunner:
         return is_waiting and self._ages.age(action, self._now()) >= _BEGIN_WITHIN
 
     def _is_enforced(self) -> bool:
-        return self._policy().mode == DrainMode.ENFORCE
+        return self._fleet.policy().mode == DrainMode.ENFORCE
 
     def _attempt(self, action: NodeAction) -> DrainAttempt:
         return self._attempts.get((action.uid, action.request)) or DrainAttempt()

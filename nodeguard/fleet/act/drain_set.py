@@ -7,7 +7,7 @@ leaves with all its pods, also those on other nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -65,9 +65,15 @@ def pod_groups(pods: Iterable[NodePod]) -> tuple[PodGroupKey, ...]:
     return tuple(sorted(groups))
 
 
-def with_gangs(found: DrainSet, groups: Collection[PodGroupKey], members: Collection[NodePod]) -> DrainSet:
+def with_gangs(
+    found: DrainSet,
+    groups: Collection[PodGroupKey],
+    members: Collection[NodePod],
+    node_restraint: Callable[[str], str],
+) -> DrainSet:
     """Return the set of a node with all pods of the PodGroups that leave whole. members: of these groups, on
-    all nodes, that are not finished, read after the set.
+    all nodes, that are not finished, read after the set. node_restraint: returns why the pods of a node stay,
+    by its name; empty for no reason.
 
     A group without a pod of the set that still runs does not leave. A toleration of the quarantine matters
     only for the pods of the node.
@@ -81,10 +87,12 @@ def with_gangs(found: DrainSet, groups: Collection[PodGroupKey], members: Collec
     staying = [pod for pod in pods if not pod.is_terminating]
     if not staying:
         return DrainSet()
-    return DrainSet(pods, _gang_reason(members, pods), gangs)
+    return DrainSet(pods, _gang_reason(members, pods, node_restraint), gangs)
 
 
-def _gang_reason(members: Iterable[NodePod], pods: Collection[NodePod]) -> str:
+def _gang_reason(
+    members: Iterable[NodePod], pods: Collection[NodePod], node_restraint: Callable[[str], str]
+) -> str:
     """Return why the pods of some gangs stay; empty for none. pods: of the set."""
     staying = [pod for pod in members if not pod.is_terminating]
     immovable = [pod for pod in staying if _belongs_to_node(pod)]
@@ -94,6 +102,9 @@ def _gang_reason(members: Iterable[NodePod], pods: Collection[NodePod]) -> str:
     if len(pods) > MAX_PODS:
         gang = f"{len(pods)} pods would leave with PodGroup {staying[0].group}"
         return f"{gang}: a drain evicts at most {MAX_PODS}"
+    for pod in staying:
+        if reason := node_restraint(pod.node):
+            return f"pod {pod.key} of PodGroup {pod.group} is on {pod.node}: {reason}"
     return _uncontrolled(staying)
 
 

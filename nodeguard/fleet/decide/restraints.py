@@ -72,13 +72,20 @@ def mark_restraint(
         return restraint
     if withheld:
         return Restraint("withheld-domain", withheld)
+    if restraint := operator_restraint(placement):
+        return restraint
+    if request.uid in agents.stale:
+        return Restraint("stale", "the node's agent no longer reports")
+    return Restraint("frozen", FROZEN) if agents.frozen else None
+
+
+def operator_restraint(placement: NodePlacement) -> Restraint | None:
+    """Return why an operator wants a node left as it is; None for no reason."""
     if placement.hold:
         return Restraint("hold", f"hold on the node: {placement.hold}")
     if placement.maintenance:
         return Restraint("maintenance", f"the node is under maintenance: {placement.maintenance}")
-    if request.uid in agents.stale:
-        return Restraint("stale", "the node's agent no longer reports")
-    return Restraint("frozen", FROZEN) if agents.frozen else None
+    return None
 
 
 def _diagnosis_restraint(request: MarkRequest, diagnosis: Diagnosis) -> Restraint | None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from nodeguard.aggregator.actions.drains import DrainRunner
+from nodeguard.aggregator.actions.drains import DrainFleet, DrainRunner
 from nodeguard.aggregator.actions.loop import ActionBackend, ActionLoop
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
@@ -37,7 +37,7 @@ LIMIT = 120.0
 class PodCluster:
     """Pods, one disruption budget, and the stored actions. evicted: uids of the pods that the eviction API ended,
     each with the time. minimum: of the budget; allowed: of its status, which a controller updates. nodes: uids of the
-    Nodes. whole: PodGroups with `disruptionMode: all`. quarantined: those with a recorded quarantine, also without a candidate.
+    Nodes. whole: PodGroups with `disruptionMode: all`. holds: the reasons, by node. quarantined: those with a recorded quarantine, also without a candidate.
     """
 
     def __init__(self) -> None:
@@ -49,6 +49,7 @@ class PodCluster:
         self.minimum = 0
         self.allowed = 0
         self.whole: set[PodGroupKey] = set()
+        self.holds: dict[str, str] = {}
         self.shown: tuple[NodeDrain, ...] = ()
         self.mode = DrainMode.ENFORCE
         self.candidates: dict[str, DrainCandidate] = {}
@@ -65,7 +66,9 @@ class PodCluster:
         """Create a pod that runs, with a new uid."""
         self._version += 1
         key = PodKey("team-a", name, f"{name}-{self._version}")
-        pod = NodePod(key, f"{self._version}", gpu_ids=(gpu,), labels=labels, controller="ReplicaSet", **more)
+        pod = NodePod(
+            key, f"{self._version}", node, gpu_ids=(gpu,), labels=labels, controller="ReplicaSet", **more
+        )
         self.pods[key.uid] = (node, pod)
 
     def change(self, uid: str, **fields: Any) -> None:
@@ -149,15 +152,18 @@ class DrainReplica(ActionReader):
         self._fleet = FleetDouble(world.nodes)
         self.read()
         self.runner = DrainRunner(
-            lambda: DrainPolicy(mode=world.mode, finish_within=LIMIT),
-            lambda _: list(self.candidates.values()),
+            DrainFleet(
+                lambda: DrainPolicy(mode=world.mode, finish_within=LIMIT),
+                lambda _: list(self.candidates.values()),
+                lambda ready, age: (
+                    limited_drains(planner, self.action_store.actions(), ready, age)
+                    if planner is not None
+                    else ready
+                ),
+                lambda name: world.holds.get(name, ""),
+            ),
             self.action_store,
             lambda: self._session,
-            limits=lambda ready, age: (
-                limited_drains(planner, self.action_store.actions(), ready, age)
-                if planner is not None
-                else ready
-            ),
             now=self._now,
         )
         self.loop = ActionLoop(

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.aggregator.actions.drains import DrainRunner
+from nodeguard.aggregator.actions.drains import DrainFleet, DrainRunner
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.model.action import ActionState, NodeAction
@@ -392,7 +392,7 @@ async def test_an_internal_error_is_logged_and_the_next_turn_goes_on(
         raise ValueError("a report without a name")
 
     cluster = DrainReplica(PodCluster())
-    runner = DrainRunner(DrainPolicy, candidates, cluster.action_store, lambda: cluster)
+    runner = DrainRunner(DrainFleet(DrainPolicy, candidates), cluster.action_store, lambda: cluster)
     runner.wake()
     async with in_background(runner.run()):
         await until_async(lambda: turns)

@@ -309,6 +309,36 @@ def test_the_rest_of_a_gang_leaves_though_the_faulty_node_is_deleted(
     assert (scene.drain.state, scene.drain.released_at > 0) == (ActionState.SUCCEEDED, True)
 
 
+def test_a_gang_with_a_pod_on_a_node_with_a_hold_stays_until_the_hold_ends() -> None:
+    scene = gang_scene()
+    scene.holds[REMOTE] = "hold on the node: alice debugs it"
+    scene.play(LIMIT)
+    assert not scene.evicted
+    assert not scene.stored()
+    assert scene.reason == (
+        f"pod team-a/rank-3 of PodGroup team-a/train is on {REMOTE}: hold on the node: alice debugs it"
+    )
+    scene.holds.clear()
+    scene.play(90.0)
+    assert set(scene.evicted_names) == RANKS
+
+
+def test_a_hold_on_another_node_keeps_no_pod_of_a_gang_that_has_begun_to_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = gang_scene()
+    evict = scene.evict
+
+    def holding(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        if not is_dry_run:
+            scene.holds[REMOTE] = "hold on the node"
+        return evict(pod, is_dry_run=is_dry_run)
+
+    monkeypatch.setattr(scene, "evict", holding)
+    scene.play(LIMIT)
+    assert set(scene.evicted_names) == RANKS
+
+
 class Check(Struct):
     """A reading of the budget. at: seconds. allowed: evictions. needed: pods of the gang that would be evicted."""
 

@@ -253,7 +253,9 @@ class History(PodCluster):
         attempts = [action.attempt for action in stored if action.uid == present.uid]
         replica.api.fault = (0, self.random.choice(FAULTS)) if self.random.random() < 0.4 else (-1, "")
         replica.fault = (-1, "")
-        found = await assess(cast("DrainCluster", replica), present, DrainPolicy().unknown_holders)
+        found = await assess(
+            cast("DrainCluster", replica), present, DrainPolicy().unknown_holders, lambda _: ""
+        )
         if found.reason or not found.pods:
             return
         action = drain_action(present, found.pods, replica.wall, found.groups, "alice")

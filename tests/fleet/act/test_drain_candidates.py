@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_progress import drain_action, is_quarantined
-from nodeguard.fleet.drains import fleet_drain_candidates, node_drain_candidates
+from nodeguard.fleet.drains import fleet_drain_candidates, node_drain_candidates, node_restraint
 from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode, DrainPolicy, DrainRule, DrainWhen
 from nodeguard.model.finding import DataStatus, Health
@@ -160,6 +160,24 @@ def test_the_rule_of_one_check_does_not_hide_another_check_of_the_gpu() -> None:
     policy = replace(DRAINS, drain=replace(EVICT, rules=(*EVICT.rules, when_idle)))
     fleet = faulty(finding(), finding("gpu-ecc"), policy=policy)
     assert only(fleet).checks == ("gpu-ecc",)
+
+
+def test_the_pods_of_a_gang_stay_on_a_node_that_an_operator_or_a_webhook_has() -> None:
+    fleet = Fleet(5)
+    for number, annotation in ((1, HOLD_ANNOTATION), (2, MAINTENANCE_ANNOTATION)):
+        fleet.change(number, annotations={annotation: "why"})
+    nodes = fleet.planner.state.nodes
+    nodes["uid-3"] = replace(nodes["uid-3"], owner="slinky")
+    names = [f"node-{number}" for number in range(5)]
+    assert [node_restraint(fleet.planner, name) for name in (*names, "cpu-1", "")] == [
+        "",
+        "hold on the node: why",
+        "the node is under maintenance: why",
+        "the receiver of webhook slinky decides about its work",
+        "",
+        "",
+        "",
+    ]
 
 
 def test_a_hold_on_one_check_does_not_hide_another_check_of_the_gpu() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -27,6 +28,11 @@ def pod(name: str, *gpu_ids: str, **more: Any) -> NodePod:
     """Return a pod of a Job with GPUs; without ids, the kubelet reports none."""
     values: dict[str, Any] = {"gpu_ids": gpu_ids or None, "controller": "Job", **more}
     return NodePod(PodKey("team-a", name, f"uid-{name}"), "1", **values)
+
+
+def whole_set(found: DrainSet, groups: Collection[PodGroupKey], members: Collection[NodePod]) -> DrainSet:
+    """Return a set with gangs. An operator holds gpu-9."""
+    return with_gangs(found, groups, members, lambda name: "a hold" if name == "gpu-9" else "")
 
 
 HOLDER, OTHER = pod("holder", "GPU-1"), pod("other", "GPU-2")
@@ -218,24 +224,24 @@ LAUNCHER = pod("train-launcher", gpu_ids=(), group=TRAIN)
 def test_a_gang_leaves_with_its_pods_on_other_nodes_and_the_other_holders() -> None:
     found = drain_set(GPU, (LOCAL, HOLDER, OTHER), NONE)
     assert pod_groups(found.pods) == (TRAIN,)
-    whole = with_gangs(found, [TRAIN], [LAUNCHER, REMOTE, LOCAL])
+    whole = whole_set(found, [TRAIN], [LAUNCHER, REMOTE, LOCAL])
     assert whole == DrainSet((HOLDER, LOCAL, REMOTE, LAUNCHER), groups=(TRAIN,))
     ending = replace(REMOTE, is_terminating=True)
-    assert with_gangs(found, [TRAIN], [ending, LOCAL]).pods == (HOLDER, LOCAL, ending)
+    assert whole_set(found, [TRAIN], [ending, LOCAL]).pods == (HOLDER, LOCAL, ending)
 
 
 def test_a_gang_stays_if_its_pod_on_the_node_has_ended_meanwhile() -> None:
     found = DrainSet((HOLDER, LOCAL))
     for members in ([REMOTE], [REMOTE, replace(LOCAL, is_terminating=True)]):
-        assert with_gangs(found, [TRAIN], members) == DrainSet((HOLDER,))
-    assert with_gangs(DrainSet((LOCAL,)), [TRAIN], [REMOTE]) == DrainSet()
+        assert whole_set(found, [TRAIN], members) == DrainSet((HOLDER,))
+    assert whole_set(DrainSet((LOCAL,)), [TRAIN], [REMOTE]) == DrainSet()
     assert pod_groups([replace(LOCAL, is_terminating=True), HOLDER]) == ()
 
 
 def test_two_gangs_leave_together() -> None:
     serve = [pod(f"serve-{number}", "GPU-1::0", group=SERVE) for number in range(2)]
     found = DrainSet((LOCAL, serve[0]))
-    whole = with_gangs(found, [SERVE, TRAIN], [*serve, LOCAL, REMOTE])
+    whole = whole_set(found, [SERVE, TRAIN], [*serve, LOCAL, REMOTE])
     assert (whole.pods, whole.groups) == ((*serve, LOCAL, REMOTE), (SERVE, TRAIN))
 
 
@@ -243,6 +249,7 @@ def test_two_gangs_leave_together() -> None:
     ("fields", "reason"),
     [
         ({"controller": ""}, "pod team-a/train-1 has no controller that would create a new pod"),
+        ({"node": "gpu-9"}, "pod team-a/train-1 of PodGroup team-a/train is on gpu-9: a hold"),
         (
             {"controller": "DaemonSet"},
             "pod team-a/train-1 belongs to its node, so that PodGroup team-a/train cannot leave whole",
@@ -255,15 +262,15 @@ def test_two_gangs_leave_together() -> None:
 )
 def test_a_pod_elsewhere_that_may_not_leave_keeps_its_gang(fields: dict[str, Any], reason: str) -> None:
     found = DrainSet((HOLDER, LOCAL))
-    assert with_gangs(found, [TRAIN], [LOCAL, replace(REMOTE, **fields)]).reason == reason
+    assert whole_set(found, [TRAIN], [LOCAL, replace(REMOTE, **fields)]).reason == reason
     ending = replace(REMOTE, is_terminating=True, **fields)
-    assert with_gangs(found, [TRAIN], [LOCAL, ending]).reason == ""
+    assert whole_set(found, [TRAIN], [LOCAL, ending]).reason == ""
 
 
 def test_a_gang_of_more_pods_than_a_drain_can_record_stays() -> None:
     members = [LOCAL, *(pod(f"train-{number}", "GPU-9", group=TRAIN) for number in range(1, MAX_PODS))]
-    assert with_gangs(DrainSet((LOCAL,)), [TRAIN], members).reason == ""
-    assert with_gangs(DrainSet((HOLDER, LOCAL)), [TRAIN], members).reason == (
+    assert whole_set(DrainSet((LOCAL,)), [TRAIN], members).reason == ""
+    assert whole_set(DrainSet((HOLDER, LOCAL)), [TRAIN], members).reason == (
         "501 pods would leave with PodGroup team-a/train: a drain evicts at most 500"
     )
 
@@ -285,7 +292,7 @@ def test_a_set_has_all_running_pods_of_a_gang_or_none(
     found = drain_set(GPU, [item for item, is_local, _ in pods if is_local], NONE)
     groups = [group for group in pod_groups(found.pods) if group in whole]
     members = [item for item, _, is_gone in pods if item.group in groups and not is_gone]
-    result = with_gangs(found, groups, members)
+    result = whole_set(found, groups, members)
     assert result.reason == ""
     assert any(not item.is_terminating for item in result.pods) or result == DrainSet()
     for group in whole:
