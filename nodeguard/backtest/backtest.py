@@ -67,7 +67,7 @@ def run_backtest(
         recent_reports=recent,
         last_step=last or 0.0,
         results=tuple(
-            policy_result(replay.marks, replay.domains, episodes, policy, start, end)
+            policy_result(replay, episodes, policy, start, end)
             for replay, policy in zip(replays, policies, strict=True)
         ),
     )

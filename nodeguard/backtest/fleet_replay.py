@@ -11,6 +11,7 @@ from math import inf
 from msgspec.structs import replace
 
 from nodeguard.backtest.domain_tracker import DomainTracker
+from nodeguard.backtest.drain_tracker import DrainTracker
 from nodeguard.backtest.mark_tracker import MarkTracker
 from nodeguard.executors.advice.advised_marks import advised_marks
 from nodeguard.fleet.plan_loop import PlanLoop
@@ -24,6 +25,7 @@ from nodeguard.fleet.state.history_events import (
 )
 from nodeguard.fleet.state.liveness import MAX_START_WAIT, may_act
 from nodeguard.model.decision import NodeDecision
+from nodeguard.model.drain import DrainMode
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import InventoryNode
@@ -49,12 +51,13 @@ _UNHEALTHY = frozenset({Health.SUSPECT, Health.FATAL})
 
 class FleetReplay:
     """A planner that replays the history. marks: the marks that it sets. domains: the degraded domains.
-    checks: see Planner.
+    drains: of its policy. checks: see Planner.
     """
 
     def __init__(self, policy: Policy, checks: Iterable[str]) -> None:
         self.marks = MarkTracker()
         self.domains = DomainTracker()
+        self.drains = DrainTracker()
         # The replay does not need incidents.
         self._planner = Planner(replace(policy, silences=(Silence(),)), checks)
         # The last heartbeat of a node is at inf until a step reports it as stale.
@@ -159,6 +162,9 @@ class FleetReplay:
                 # Only the next plan may use the budget of released marks; without any, this plan is final.
                 if not plan.released:
                     break
+            self._due = min(self._due, self.drains.plan_applied(planner, at))
+            if step.plan.decisions and planner.policy.drain.mode != DrainMode.DISABLED:
+                self._schedule(at)  # work leaves once its quarantine is observed
         else:
             self._due = (self._started or at) + MAX_START_WAIT
         self._due = min((self._due, *self._late.values()))

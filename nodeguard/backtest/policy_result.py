@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from nodeguard.backtest.domain_tracker import DomainSpan, DomainTracker
+from nodeguard.backtest.domain_tracker import DomainSpan
+from nodeguard.backtest.drain_tracker import ReplayedDrain
 from nodeguard.backtest.finding_episodes import FindingEpisodes
+from nodeguard.backtest.fleet_replay import FleetReplay
 from nodeguard.backtest.mark_results import (
     MarkResult,
     NodeSeconds,
@@ -18,7 +20,6 @@ from nodeguard.backtest.mark_results import (
     followup_of,
     seconds_within,
 )
-from nodeguard.backtest.mark_tracker import MarkTracker
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Timestamp
 from nodeguard.model.policy import Policy
@@ -78,7 +79,8 @@ class PolicyResult(Struct, frozen=True, kw_only=True):
     nodes: that were marked; seconds: for which they were, in total, each once at a time. max_marked: nodes at
     one time, and max_marked_at: when first; None for never. checks: those with most marks first. reasons: the
     most frequent first. marks: in the order of their start. domains: degraded ones, in the order of their
-    start. domain_nodes, domain_seconds, max_domain_nodes: the same figures for the marks of domains.
+    start. domain_nodes, domain_seconds, max_domain_nodes: the same figures for the marks of domains. drains:
+    in the order of their requests.
     """
 
     file: str = ""
@@ -93,17 +95,19 @@ class PolicyResult(Struct, frozen=True, kw_only=True):
     domain_nodes: int
     domain_seconds: NodeSeconds = field(name="domain_node_hours")
     max_domain_nodes: int
+    drains: tuple[ReplayedDrain, ...] = ()
 
 
 def policy_result(
-    tracker: MarkTracker,
-    domain_tracker: DomainTracker,
+    replay: FleetReplay,
     episodes: FindingEpisodes,
     policy: Policy,
     since: float,
     until: float,
 ) -> PolicyResult:
-    """Return the result of a replay. Marks and domains that ended before the time range are left out."""
+    """Return the result of a replay. Marks and domains that ended before the time range are left out, and
+    drains that were requested before it.
+    """
     marks = tuple(
         MarkResult(
             **asdict(span.request),
@@ -114,7 +118,7 @@ def policy_result(
             reasons=tuple(span.reasons),
             followup=followup_of(span, episodes.by_node.get(span.request.uid, ()), policy.soak),
         )
-        for span in tracker.spans
+        for span in replay.marks.spans
         if _is_within(span.start, span.end, since, until)
     )
     marked = [mark for mark in marks if mark.state == IncidentState.MARKED]
@@ -123,12 +127,12 @@ def policy_result(
     )
     times = [(mark.uid, mark.start, mark.end) for mark in marked]
     max_marked, max_marked_at, seconds = _marked_time(times, since, until)
-    domains = [span for span in domain_tracker.spans if _is_within(span.start, span.end, since, until)]
+    domains = [span for span in replay.domains.spans if _is_within(span.start, span.end, since, until)]
     domain_times = [time for span in domains for time in _times(span, since, until)]
     max_domain_nodes, _, domain_seconds = _marked_time(domain_times, since, until)
     return PolicyResult(
         marks=marks,
-        checks=tuple(sorted(check_results(marks, tracker.ended_in_grace, since, until), key=_order)),
+        checks=tuple(sorted(check_results(marks, replay.marks.ended_in_grace, since, until), key=_order)),
         nodes=len({mark.uid for mark in marked}),
         seconds=NodeSeconds(seconds),
         max_marked=max_marked,
@@ -141,6 +145,7 @@ def policy_result(
         domain_nodes=len({uid for uid, _, _ in domain_times}),
         domain_seconds=NodeSeconds(domain_seconds),
         max_domain_nodes=max_domain_nodes,
+        drains=tuple(drain for drain in replay.drains.drains if since <= drain.requested <= until),
     )
 
 

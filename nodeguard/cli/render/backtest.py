@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from nodeguard.backtest.backtest import BacktestResult
+from nodeguard.backtest.drain_tracker import ReplayedDrain
 from nodeguard.backtest.finding_episodes import EpisodeEnd
 from nodeguard.backtest.mark_results import MarkResult, PolicyCheckResult
 from nodeguard.backtest.mark_tracker import MarkEnd
@@ -94,6 +96,7 @@ def _account_fields(account: PolicyResult) -> Iterator[Field]:
         f"{text}; {count_noun(account.max_marked, 'node')} at one time{first}" if marked else nothing,
     )
     yield from _degraded(account)
+    yield from _drains(account.drains)
     withheld = sum(item.state == IncidentState.WITHHELD for item in account.marks)
     if withheld:
         rest = len(account.reasons) - _REASONS
@@ -136,6 +139,24 @@ def _degraded(account: PolicyResult) -> Iterator[Field]:
     covered = sum(check.covered for check in account.checks)
     if covered:
         yield Field("covered", f"{count_noun(covered, 'mark')} of single nodes, by the mark of their domain")
+
+
+def _drains(drains: Sequence[ReplayedDrain]) -> Iterator[Field]:
+    """Yield the lines about the drains that would have begun, and about those that would not."""
+    begun = [drain for drain in drains if drain.begun is not None]
+    if begun:
+        counts = Counter(drain.checks[0] for drain in begun)
+        checks = ", ".join(f"{check} {count}" for check, count in counts.most_common(_REASONS))
+        nodes = count_noun(len({drain.node for drain in begun}), "node")
+        text = f"{count_noun(len(begun), 'drain')} of {nodes}: {checks}"
+        if waited := [drain for drain in begun if drain.reason]:
+            longest = max(waited, key=lambda drain: drain.waited)
+            text += f"; {len(waited)} waited, up to {format_duration(longest.waited)}: {longest.reason}"
+        yield Field("drained", text)
+    never = Counter(drain.reason for drain in drains if drain.begun is None)
+    if never:
+        reasons = "; ".join(f"{reason} ({count})" for reason, count in never.most_common(_REASONS))
+        yield Field("waiting", f"{count_noun(never.total(), 'drain')}: {reasons}")
 
 
 # State of a degraded domain, with the number of its nodes.

@@ -128,7 +128,7 @@ def _limit(
     if len(running) >= nodes:
         return f"{len(running)} of {nodes} nodes are being drained (drain.limits.nodes)"
     if recent >= limits.hourly:
-        return f"{recent} drains began within an hour (drain.limits.newPerHour)"
+        return f"{recent} of {limits.hourly} drains began within an hour (drain.limits.newPerHour)"
     for domain in domains:
         if used.get(domain, 0) >= limits.domain:
             name = domain.partition("/")[2]

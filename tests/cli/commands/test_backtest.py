@@ -22,6 +22,9 @@ DOMAINS = (
     "modeRules: [{check: '*', mode: enforce}]\n"
     "topologies: {fabric: [pod, rack]}\ndiagnosis: {enforce: [fabric]}\n"
 )
+DRAIN = (
+    f"{FREE}drain: {{mode: observe, rules: [{{check: '*', when: immediately}}], limits: {{newPerHour: 1}}}}\n"
+)
 TIGHT = "modeRules: [{check: '*', mode: enforce}]\nbudget: {perCheck: {new: 1, active: 1}}\n"
 
 
@@ -117,6 +120,22 @@ QUARANTINE  node-1, GPU 0000:3b:00: gpu-lost, 2023-11-14 22:15:05 UTC for 14 min
             resolved by itself after 4 min 54 s; the fault returned; released after the check passed
 """
     )
+
+
+def test_drains_are_shown_with_what_delays_them(site: Site) -> None:
+    site.policy("drain.yaml", DRAIN)
+    path = site.history(month(), alive=10_000.0)
+    _, out, _ = site.printed(path, policy=("drain.yaml",))
+    assert [line for line in out.splitlines() if "drain" in line][2:] == [
+        "  drained     3 drains of 3 nodes: gpu-lost 2, port-flap 1; 2 waited, up to 1 h: 1 of 1 drains began within an hour",
+        "              (drain.limits.newPerHour)",
+        "  waiting     1 drain: 1 of 1 drains began within an hour (drain.limits.newPerHour) (1)",
+    ]
+    [policy] = site.json(path, policy=("drain.yaml",))["policies"]
+    assert policy["drains"][0] == {
+        "node": "node-1", "target": "gpu/0000:3b:00", "checks": ["gpu-lost"],
+        "requested": "2023-11-14T22:15:06Z", "begun": "2023-11-14T22:15:06Z", "reason": "",
+    }  # fmt: skip
 
 
 def test_degraded_domains_are_shown_with_their_incident(site: Site) -> None:
