@@ -252,8 +252,8 @@ class DrainRunner:
             found = attempt.assessment
             if candidate.blocker or found is None or not attempt.is_allowed(now.mono):
                 continue
-            is_first = not self._earlier_drain_reason(found, None, assessed)
-            if is_first and stored_drain(candidate, drains) is None:
+            is_new = stored_drain(candidate, drains) is None
+            if is_new and not self._earlier_drain_reason(found, None, assessed):
                 assessed.append(drain_action(candidate, found.pods, now.wall, found.groups))
         return assessed
 
