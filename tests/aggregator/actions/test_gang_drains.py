@@ -339,6 +339,51 @@ def test_a_hold_on_another_node_keeps_no_pod_of_a_gang_that_has_begun_to_leave(
     assert set(scene.evicted_names) == RANKS
 
 
+@pytest.mark.parametrize("faults", [(NODE,), (NODE, OTHER)], ids=["one faulty node", "two faulty nodes"])
+def test_a_later_leader_evicts_the_rest_though_the_group_is_deleted(
+    monkeypatch: pytest.MonkeyPatch, faults: Collection[str]
+) -> None:
+    """The first leader is replaced after two evictions. Of two faulty nodes the drain of one goes on, and the other
+    has none.
+    """
+    scene = gang_scene(faults=faults)
+    evict = scene.evict
+
+    def refusing(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        if not is_dry_run and len(scene.evicted) == 2:
+            return Eviction(EvictionState.REFUSED, "not now")
+        return evict(pod, is_dry_run=is_dry_run)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene, "evict", refusing)
+        scene.play(5.0)
+        assert len(scene.evicted) == 2
+        scene.whole.clear()
+        scene.lead()
+        scene.play(5.0)
+    scene.play(LIMIT)
+    assert set(scene.evicted_names) == RANKS
+    assert [drain.state for drain in scene.stored()] == [ActionState.SUCCEEDED]
+
+
+def test_the_pods_that_an_owner_creates_again_in_the_group_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = gang_scene()
+    evict = scene.evict
+
+    def replacing(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        before = len(scene.evicted)
+        response = evict(pod, is_dry_run=is_dry_run)
+        if len(scene.evicted) > before:
+            scene.create("uid-3", pod.key.name.replace("rank", "next"), "GPU-0", GANG, group=TRAIN)
+        return response
+
+    monkeypatch.setattr(scene, "evict", replacing)
+    scene.play(LIMIT)
+    assert set(scene.evicted_names) == RANKS
+    assert scene.drain.state == ActionState.SUCCEEDED
+    assert len(scene.pods) == 4
+
+
 class Check(Struct):
     """A reading of the budget. at: seconds. allowed: evictions. needed: pods of the gang that would be evicted."""
 
