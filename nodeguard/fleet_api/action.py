@@ -13,6 +13,7 @@ from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.action import ActionKind, NodeAction
 from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.job import jobs_text, limit_jobs
 from nodeguard.model.pod import PodKey
 from nodeguard.model.projection import project
 from nodeguard.model.target import target_label
@@ -27,7 +28,7 @@ def list_actions(service: ServiceState, now: Instant, uid: str = "") -> ActionLi
     empty for all.
     """
     actions = sorted(_latest_attempts(service.actions, uid), key=lambda action: action.state.is_finished)
-    running = _running_drains(service)
+    running = running_drains(service)
     views = tuple(
         action_view(action, now, running.get((action.uid, action.pods))) for action in actions[:MAX_ACTIONS]
     )
@@ -39,14 +40,14 @@ def list_actions(service: ServiceState, now: Instant, uid: str = "") -> ActionLi
 
 def node_actions(service: ServiceState, uid: str, now: Instant) -> tuple[tuple[ActionView, ...], int]:
     """Return the latest actions of a node, and the number of the others. A finished one stays for a day."""
-    latest, running = _latest_attempts(service.actions, uid), _running_drains(service)
+    latest, running = _latest_attempts(service.actions, uid), running_drains(service)
     views = tuple(
         action_view(action, now, running.get((action.uid, action.pods))) for action in latest[:_SHOWN]
     )
     return views, max(0, len(latest) - _SHOWN)
 
 
-def _running_drains(service: ServiceState) -> dict[tuple[str, tuple[PodKey, ...]], DrainReport]:
+def running_drains(service: ServiceState) -> dict[tuple[str, tuple[PodKey, ...]], DrainReport]:
     """Return the reports of running drains, by uid of the Node and pods."""
     return {(drain.uid, drain.pods): drain for drain in service.drains if drain.state == DrainState.RUNNING}
 
@@ -102,5 +103,8 @@ def action_text(action: NodeAction) -> str:
             further = len(action.pods) - 1
             others = f" and {count_noun(further, 'more pod')}" if further else ""
             groups = f", with PodGroup {', '.join(map(str, action.pod_groups))}" if action.pod_groups else ""
-            return f"evict pod {action.pods[0]}{others}{groups}"
+            jobs, omitted = limit_jobs(pod.job for pod in action.pods if pod.job)
+            noun = "job" if len(jobs) == 1 else "jobs"
+            of_jobs = f" of {noun} {jobs_text(jobs, omitted)}" if jobs else ""
+            return f"evict pod {action.pods[0]}{others}{of_jobs}{groups}"
     return f"{action.kind}"

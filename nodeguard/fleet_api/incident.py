@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from math import inf
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import resource_of
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.domain import guidance
+from nodeguard.fleet_api.job_outcomes import job_outcomes
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.reasons import short_reason
 from nodeguard.fleet_api.recovery import incident_commands
@@ -189,6 +191,14 @@ def describe_incident(
         clear_message=decision.answer_message,
         false_alarm=decision.false_alarm,
         how=incident_commands(planner, incident, checks or {}),
+        job_outcomes=job_outcomes(
+            incident.jobs,
+            incident.uid,
+            service,
+            now,
+            since=incident.first_seen,
+            until=incident.resolved_at or inf,
+        ),
     )
 
 

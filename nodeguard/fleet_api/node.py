@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
+from math import inf
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import no_request_reason
@@ -15,6 +16,7 @@ from nodeguard.fleet_api.action import node_actions
 from nodeguard.fleet_api.capacity import work_state
 from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.incident import list_incidents, summarize_incident
+from nodeguard.fleet_api.job_outcomes import job_outcomes
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.recovery import finding_commands, finding_remedy
 from nodeguard.fleet_api.schema.node import (
@@ -111,6 +113,7 @@ def describe_node(
     refusal = next((item for item in service.refused if item.node == name), None)
     findings = tuple(_findings(planner, uid, report, now, checks or {})) if report else ()
     actions, actions_omitted = node_actions(service, uid, now)
+    jobs = state.jobs.names(uid)
     parents = filter(None, map(planner.incident, dict.fromkeys(item.explained_by for item in findings)))
     return NodeView(
         version=VERSION,
@@ -158,7 +161,8 @@ def describe_node(
         advisory=planner.granted == IncidentState.ADVISED,
         refused_messages=refused_messages(refusal, now) if refusal is not None else None,
         incidents_omitted=len(planner.tracker.left_out.get(uid, ())),
-        jobs=state.jobs.names(uid),
+        jobs=jobs,
+        job_outcomes=job_outcomes(jobs, uid, service, now, since=inf),
         injected_faults=injected_faults(name, report),
         findings_omitted=report.omitted if report else 0,
         actions=actions,

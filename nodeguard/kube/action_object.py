@@ -47,10 +47,11 @@ class _Finding(Struct, frozen=True):
     target: _Name
 
 
-class _PodReference(Struct, frozen=True):
+class _PodReference(Struct, frozen=True, omit_defaults=True):
     namespace: _RequiredName
     name: _RequiredName
     uid: _RequiredName
+    job: _Name = ""
 
 
 class _PodGroupReference(Struct, frozen=True):
@@ -84,6 +85,7 @@ class ActionStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     state: Annotated[str, _schema(enum=[*ActionState])] = ""
     carried_out: _Count = 0
     message: Annotated[str, _schema(maxLength=MAX_MESSAGE)] = ""
+    remaining: Annotated[tuple[_RequiredName, ...], _schema(maxItems=MAX_PODS)] = ()
     begun_at: _Time = ""
     released_at: _Time = ""
     last_transition_time: _Time = ""
@@ -134,13 +136,14 @@ def _known_action(spec: ActionSpec, status: ActionStatus) -> NodeAction | None:
         deadline=int(parse_or_zero(spec.deadline)),
         findings=tuple(FindingKey(finding.check, finding.target) for finding in spec.findings),
         seconds=spec.duration_seconds,
-        pods=tuple(PodKey(pod.namespace, pod.name, pod.uid) for pod in spec.pods),
+        pods=tuple(project(PodKey, pod) for pod in spec.pods),
         pod_groups=tuple(PodGroupKey(group.namespace, group.name) for group in spec.pod_groups),
         begun_at=int(parse_or_zero(status.begun_at)),
         released_at=int(parse_or_zero(status.released_at)),
         state=ActionState(status.state or ActionState.RESERVED),
         carried_out=status.carried_out,
         message=status.message,
+        remaining=status.remaining,
         changed_at=int(parse_or_zero(status.last_transition_time)),
     )
 
@@ -159,7 +162,7 @@ def action_body(action: NodeAction, namespace: str, version: str = "") -> dict[s
         deadline=rfc3339(action.deadline) if action.deadline else "",
         findings=tuple(_Finding(finding.check, finding.target) for finding in action.findings),
         duration_seconds=action.seconds,
-        pods=tuple(_PodReference(pod.namespace, pod.name, pod.uid) for pod in action.pods),
+        pods=tuple(project(_PodReference, pod) for pod in action.pods),
         pod_groups=tuple(_PodGroupReference(group.namespace, group.name) for group in action.pod_groups),
     )
     body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": msgspec.to_builtins(spec)}
@@ -169,6 +172,7 @@ def action_body(action: NodeAction, namespace: str, version: str = "") -> dict[s
                 action.state,
                 action.carried_out,
                 action.message,
+                action.remaining,
                 rfc3339(action.begun_at) if action.begun_at else "",
                 rfc3339(action.released_at) if action.released_at else "",
                 rfc3339(action.changed_at),

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, field
 
-from nodeguard.kube.node_pods import FINISHED, Container, ContainerStatus, PodSpec
+from nodeguard.kube.node_pods import FINISHED, Container, ContainerStatus, PodSpec, job_name
 from nodeguard.kube.objects import TypedList, TypedObject
+from nodeguard.model.job import is_job_name
 from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import DRAIN_MARKS, NO_SCHEDULE
 from nodeguard.model.pod import NodePod, PodGroupKey, PodKey
@@ -116,8 +117,9 @@ def _node_pod(pod: _Pod) -> NodePod | None:
         for container in _holders(pod)
         if any((container.name, resource) not in claimed for resource in _gpus(container))
     }
+    job = job_name(meta, spec)
     return NodePod(
-        PodKey(meta.namespace, meta.name, meta.uid),
+        PodKey(meta.namespace, meta.name, meta.uid, job if is_job_name(job) else ""),
         meta.version,
         spec.node,
         gpu_ids=_gpu_ids(holders, (*status.containers, *status.init_containers)),

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import decoded
-from nodeguard.kube.objects import TypedList, TypedObject
+from nodeguard.kube.objects import ObjectMeta, TypedList, TypedObject
 from nodeguard.model.instant import parse_or_zero
 from nodeguard.model.job import NodeJob
 from nodeguard.model.json_decoder import JsonDecoder
@@ -137,15 +137,15 @@ def jobs_of_pods(body: bytes) -> tuple[NodeJob, ...]:
     """
     starts: dict[str, set[float]] = {}
     for pod in (_DECODER.decode(body).items or ())[:_MAX_PODS]:
-        name = _job_name(pod)
+        name = job_name(pod.metadata, pod.spec)
         if name and pod.status.phase not in FINISHED and _uses_devices(pod.spec):
-            starts.setdefault(f"{pod.metadata.namespace}/{name}", set()).update(_starts(pod))
+            starts.setdefault(name, set()).update(_starts(pod))
     return tuple(NodeJob(name, tuple(sorted(starts[name]))) for name in sorted(starts))
 
 
-def _job_name(pod: _Pod) -> str:
-    """Return the name of the job of a pod; empty if it has none."""
-    meta, group = pod.metadata, pod.spec.scheduling_group
+def job_name(meta: ObjectMeta, spec: PodSpec) -> str:
+    """Return the job of a pod, `NAMESPACE/NAME`; empty if it has none."""
+    group = spec.scheduling_group
     owner = next((owner for owner in meta.owners if owner.controller), None)
     if owner is not None and owner.kind in _NODE_OWNERS:
         return ""
@@ -156,7 +156,8 @@ def _job_name(pod: _Pod) -> str:
         owner.name if owner is not None else "",
         meta.name,
     )
-    return next(filter(None, names), "")
+    name = next(filter(None, names), "")
+    return f"{meta.namespace}/{name}" if name else ""
 
 
 def _uses_devices(spec: PodSpec) -> bool:

@@ -116,6 +116,9 @@ class NodeAction(Struct, frozen=True, omit_defaults=True, rename="camel"):
     message: str = ""
     """The answer of the agent, or why there is none; of a drain, what it waits for or how it ended."""
 
+    remaining: tuple[str, ...] = ()
+    """Uids of the pods that were left when a drain failed."""
+
     begun_at: int = 0
     """When the first eviction may have been sent, in seconds since the epoch; 0 before, and for other
     kinds."""

@@ -16,6 +16,8 @@ class PodKey(Struct, frozen=True, order=True):
     namespace: str
     name: str
     uid: str
+    job: str = ""
+    """The job that it belongs to, `NAMESPACE/NAME`; empty for none, and in a record of an earlier version."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

@@ -280,11 +280,12 @@ PROJECTIONS = (
             "deadline": "the state shows that it was missed",
             **dict.fromkeys(
                 (
-                    *("gpus[]", "seconds", "pods[].namespace", "pods[].name", "pods[].uid"),
+                    *("gpus[]", "seconds", "pods[].namespace", "pods[].name", "pods[].uid", "pods[].job"),
                     *("pod_groups[].namespace", "pod_groups[].name"),
                 ),
                 "the purpose of another kind has it",
             ),
+            "remaining[]": "the outcomes of the jobs count them, and the message names some",
             "begun_at": "the message has what a running drain waits for",
             "released_at": "it decides only whether a later quarantine is drained",
         },

@@ -90,6 +90,14 @@ def test_only_the_pod_that_holds_the_faulty_gpu_leaves(controlplane: Cluster) ->
         [drain] = drains(controlplane)
         assert [pod["name"] for pod in drain["spec"]["pods"]] == [victim]
         assert drain["status"]["begunAt"]
+        # All eight pods are of one job, and the fault hits one of them.
+        assert drain["spec"]["pods"][0]["job"] == "team-a/train"
+        [incident] = scene.incidents(controlplane, FAULTY)
+        aggregator.until(lambda: aggregator.query(f"/v1/nodes/{FAULTY}")["jobs"] == ["team-a/train"])
+        for path in (f"/v1/incidents/{incident['metadata']['name']}", f"/v1/nodes/{FAULTY}"):
+            [outcome] = aggregator.query(path)["job_outcomes"]
+            assert (outcome["job"], outcome["state"], outcome["gone"]) == ("team-a/train", "evicted", 1)
+            assert outcome["action"] == drain["metadata"]["name"]
         # Seven GPUs still work: the Node is not drained.
         assert drain_conditions(controlplane, FAULTY) == {}
 

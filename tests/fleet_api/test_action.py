@@ -76,7 +76,15 @@ DRAIN = NodeAction(
 def test_a_running_drain_counts_the_pods_that_are_gone() -> None:
     reason = "team-a/train-2 is still ending"
     report = DrainReport(
-        "node-0", "uid-0", "node", ("gpu-lost",), NOW.wall, DrainState.RUNNING, reason, DRAIN.pods, left=1
+        "node-0",
+        "uid-0",
+        "node",
+        ("gpu-lost",),
+        NOW.wall,
+        DrainState.RUNNING,
+        reason,
+        DRAIN.pods,
+        remaining=("2",),
     )
     service = replace(LEADER, actions=(DRAIN,), drains=(report,))
     [listed] = list_actions(service, NOW).actions

@@ -21,8 +21,8 @@ DETACH = NodeAction(
 
 DRAIN = NodeAction(
     ActionKind.DRAIN, "gpu-1", "uid-1", "GPU-614b since 2027-01-15T08:00:00Z", 1_800_000_000,
-    incident="gpu-1-gpu-lost", pods=(PodKey("team-a", "train-0", "uid-7"), PodKey("team-b", "train-0", "uid-8")),
-    pod_groups=(PodGroupKey("team-a", "train"),),
+    incident="gpu-1-gpu-lost",
+    pods=(PodKey("team-a", "train-0", "uid-7", "team-a/train"), PodKey("team-b", "train-0", "uid-8")), pod_groups=(PodGroupKey("team-a", "train"),),
 )  # fmt: skip
 
 
@@ -42,6 +42,7 @@ def test_an_action_is_read_as_it_was_written(action: NodeAction, state: ActionSt
         state=state,
         carried_out=1,
         message="done",
+        remaining=("uid-8",) if action.kind == ActionKind.DRAIN else (),
         begun_at=began_at,
         released_at=began_at and began_at + 60,
         changed_at=1_800_000_100,

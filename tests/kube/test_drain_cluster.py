@@ -21,7 +21,10 @@ async def test_the_unfinished_pods_of_a_node_are_read_as_they_are_stored(pods: P
     pods.run("elsewhere", host=OTHER)
     first, second = sorted(await pods.drain.node_pods(NODE), key=lambda found: found.key)
     meta = pods.stored("train-0")["metadata"]
-    assert (first.key, first.version) == (PodKey("default", "train-0", meta["uid"]), meta["resourceVersion"])
+    assert (first.key, first.version) == (
+        PodKey("default", "train-0", meta["uid"], "default/train-0"),
+        meta["resourceVersion"],
+    )
     assert (first.gpu_ids, first.labels) == (("GPU-614b",), {"app": "train"})
     # Kubernetes lets each pod tolerate two taints of a Node that is off, and not the quarantine.
     assert pods.stored("train-0")["spec"]["tolerations"]

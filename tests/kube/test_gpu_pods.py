@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from nodeguard.kube.gpu_pods import decode_gpu_pods
+from nodeguard.kube.node_pods import jobs_of_pods
 from nodeguard.model.pod import NodePod, PodKey
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
@@ -71,7 +72,7 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
             status={"containerStatuses": [held("GPU-614b")], "conditions": [ready, condition]},
         )
     ) == NodePod(
-        PodKey("team-a", "train-0", "uid-0"),
+        PodKey("team-a", "train-0", "uid-0", "team-a/o"),
         "812",
         "gpu-1",
         gpu_ids=("GPU-614b",),
@@ -84,7 +85,23 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
 
 
 def test_a_pod_of_nothing_but_its_identity_uses_no_gpu() -> None:
-    assert read(pod({})) == NodePod(PodKey("team-a", "train-0", "uid-0"), "812", "gpu-1", is_ready=False)
+    key = PodKey("team-a", "train-0", "uid-0", "team-a/train-0")
+    assert read(pod({})) == NodePod(key, "812", "gpu-1", is_ready=False)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "job"),
+    [
+        ({"labels": {"jobset.sigs.k8s.io/jobset-name": "llama"}}, "team-a/llama"),
+        ({"annotations": {"pod-group-name": "a\x1b[2J"}}, ""),
+        ({"annotations": {"pod-group-name": "a" * 300}}, ""),
+    ],
+)
+def test_a_pod_names_its_job_as_its_incident_does(metadata: dict[str, Any], job: str) -> None:
+    assert read(pod(metadata=metadata)).key.job == job
+    body = {"kind": "PodList", "metadata": {"resourceVersion": "900"}, "items": [pod(metadata=metadata)]}
+    [read_job] = jobs_of_pods(json.dumps(body).encode())
+    assert read_job.name == (job or f"team-a/{metadata['annotations']['pod-group-name']}")
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

@@ -72,8 +72,9 @@ class DrainAttempt(Struct):
     outcome: ActionOutcome | None = None
     reason: str = ""
     """What the drain that has begun waits for."""
-    left: int | None = None
-    """Pods of the stored drain that were not gone at the latest reading; None before the first one."""
+    remaining: tuple[str, ...] | None = None
+    """Uids of the pods of the stored drain that were not gone at the latest reading; None before the first
+    one."""
     running_since: float = inf
     """Since when the time of the stored drain counts, in seconds of the monotonic clock: the first reading
     of its pods, and before that the takeover. An earlier leader may have left pods that it did not evict."""
@@ -105,7 +106,7 @@ class DrainAttempt(Struct):
         self.is_refused = self.has_evicted = False
         self.may_evict = True
         self.outcome, self.reason, self.problems = None, "", {}
-        self.left, self.running_since = None, mono
+        self.remaining, self.running_since = None, mono
         if action is not None:
             self.due_at = -inf
 

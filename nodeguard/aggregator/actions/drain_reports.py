@@ -36,7 +36,7 @@ def drain_reports(
                 attempt.reason,
                 action.pods,
                 action.pod_groups,
-                attempt.left,
+                attempt.remaining,
             )
     for key, candidate in candidates.items():
         report = _report(candidate, stored.get(key), attempts.get(key, DrainAttempt()))
@@ -50,11 +50,12 @@ def _report(
     """Return the report of a candidate; None for one that is drained, or that has no pod to evict."""
     state, reason, pods = DrainState.WAITS, candidate.blocker, tuple[PodKey, ...]()
     groups: tuple[PodGroupKey, ...] = ()
+    remaining: tuple[str, ...] | None = None
     if action is not None:
         if action.state.is_finished:
             return None
         state, reason, pods = DrainState.RUNNING, attempt.reason, action.pods
-        groups = action.pod_groups
+        groups, remaining = action.pod_groups, attempt.remaining
     elif not candidate.blocker:
         assessment = attempt.assessment
         if assessment is None or not (assessment.reason or assessment.pods):
@@ -72,5 +73,5 @@ def _report(
         reason,
         pods,
         groups,
-        attempt.left if action is not None else None,
+        remaining,
     )

@@ -180,8 +180,8 @@ class DrainRunner:
                 attempt.record_tries(
                     "its NodeAction is not recorded: see the log of the aggregator", now.mono
                 )
-        left = {attempt.stored[0]: attempt.left for attempt in self._attempts.values()}
-        cluster.show(shown_drains(drains, left))
+        remaining = {attempt.stored[0]: attempt.remaining for attempt in self._attempts.values()}
+        cluster.show(shown_drains(drains, remaining))
         admitted = {key for key, candidate in self._ready(now).items() if not candidate.blocker}
         for key, attempt in self._attempts.items():
             candidate, action = candidates.get(key), running.get(key)
@@ -327,7 +327,7 @@ class DrainRunner:
             if attempt.is_refused or not attempt.is_about(action):
                 return
         now = self._now()
-        if attempt.left is None:
+        if attempt.remaining is None:
             attempt.running_since = now.mono
         running_time = now.mono - attempt.running_since
         step = next_step(action, pods, attempt.problems, running_time, self._fleet.policy().finish_within)
@@ -336,7 +336,7 @@ class DrainRunner:
             attempt.outcome = step.outcome
             attempt.wait_for_pods(now.mono)
             return
-        attempt.left = step.left
+        attempt.remaining = step.remaining
         self.evicted += await attempt.evict(step, cluster, now.mono)
 
     def _read_failed(self, attempt: DrainAttempt, problem: str) -> None:

@@ -60,8 +60,8 @@ class DrainStep(Struct, frozen=True):
     outcome: ActionOutcome | None = None
     reason: str = ""
     """What it waits for; empty if it waits for nothing but the ends of its pods."""
-    left: int = 0
-    """Pods that are not gone yet."""
+    remaining: tuple[str, ...] = ()
+    """Uids of the pods that are not gone yet."""
 
 
 def drain_action(
@@ -172,14 +172,15 @@ def next_step(
         gangs = f", with the pods of PodGroup {groups} on all nodes" if groups else ""
         message = f"{_count(done)} evicted from {action.node}{gangs}"
         return DrainStep(outcome=ActionOutcome(ActionState.SUCCEEDED, done, message))
+    uids = tuple(pod.key.uid for pod in remaining)
     reason = _reason(remaining, problems)
     if running_time >= finish_within:
         limit = format_duration(finish_within)
         gone = f"{done} of {_count(len(action.pods))} gone after {limit}"
         message = f"{gone}; {reason}: decide whether to delete the rest by hand"
-        return DrainStep(outcome=ActionOutcome(ActionState.FAILED, done, message))
+        return DrainStep(outcome=ActionOutcome(ActionState.FAILED, done, message, uids))
     evict = tuple(pod for pod in remaining if not pod.is_terminating)
-    return DrainStep(evict, reason=reason, left=len(remaining))
+    return DrainStep(evict, reason=reason, remaining=uids)
 
 
 def has_joined(action: NodeAction, pods: Iterable[NodePod]) -> bool:
@@ -187,12 +188,14 @@ def has_joined(action: NodeAction, pods: Iterable[NodePod]) -> bool:
     those of the Node and of the PodGroups that are not finished.
     """
     gangs = (pod for pod in pods if pod.group in action.pod_groups and not pod.is_terminating)
-    return not {pod.key for pod in gangs} <= set(action.pods)
+    return not {pod.key.uid for pod in gangs} <= {key.uid for key in action.pods}
 
 
-def shown_drains(actions: Iterable[NodeAction], left: Mapping[str, int | None]) -> list[NodeDrain]:
+def shown_drains(
+    actions: Iterable[NodeAction], remaining: Mapping[str, Collection[str] | None]
+) -> list[NodeDrain]:
     """Return the drains that their Nodes show: from the begin until they fail or the quarantine is released.
-    left: pods that are not gone yet, by key of the action.
+    remaining: uids of the pods that are not gone yet, by key of the action; None if they were not read.
 
     After a drain of one GPU the others still work, so that programs would take the Node for an empty one.
     """
@@ -201,7 +204,7 @@ def shown_drains(actions: Iterable[NodeAction], left: Mapping[str, int | None]) 
             action.uid,
             action.node,
             len(action.pods),
-            left.get(action.key),
+            None if (uids := remaining.get(action.key)) is None else len(uids),
             action.state == ActionState.SUCCEEDED,
         )
         for action in actions

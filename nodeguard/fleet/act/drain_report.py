@@ -39,5 +39,10 @@ class DrainReport(Struct, frozen=True):
     """The pods that leave, as far as they are known."""
     pod_groups: tuple[PodGroupKey, ...] = ()
     """PodGroups of which all pods leave, also those on other nodes."""
-    left: int | None = None
-    """How many of the pods of a running drain are not gone; None before they were read."""
+    remaining: tuple[str, ...] | None = None
+    """Uids of the pods of a running drain that are not gone; None if they were not read."""
+
+    @property
+    def left(self) -> int | None:
+        """Return how many of the pods of a running drain are not gone; None if they were not read."""
+        return None if self.remaining is None else len(self.remaining)

@@ -23,13 +23,14 @@ _DRAIN_WITHDRAWN = "no pod was evicted: the fault ended, or its pods may not lea
 
 
 class ActionOutcome(Struct, frozen=True):
-    """The end of a running action, or the begin of its evictions. carried_out: as in NodeAction. state:
-    Succeeded, Failed or Unknown; Running for a drain that is about to evict its first pod.
+    """The end of a running action, or the begin of its evictions. carried_out, remaining: as in NodeAction.
+    state: Succeeded, Failed or Unknown; Running for a drain that is about to evict its first pod.
     """
 
     state: ActionState
     carried_out: int = 0
     message: str = ""
+    remaining: tuple[str, ...] = ()
 
 
 class ActionProgress(Struct, frozen=True):
@@ -128,7 +129,8 @@ def _next_state(
     """Return an action that is not finished as it goes on. no_longer: why it is not wanted, else empty."""
     is_running = action.state == ActionState.RUNNING
     if outcome is not None and is_running and outcome.state != ActionState.RUNNING:
-        return _changed(action, outcome.state, outcome.message, now, outcome.carried_out)
+        after = _changed(action, outcome.state, outcome.message, now, outcome.carried_out)
+        return replace(after, remaining=outcome.remaining)
     if no_longer:
         return _withdrawn(action, no_longer, now)
     if action.deadline and age(action.created_at) >= _most_age(action):

@@ -16,6 +16,8 @@ class PodView(Struct, frozen=True):
     """Its name."""
     uid: str
     """Its uid: a later pod of the same name has another one."""
+    job: str = ""
+    """Its job, `NAMESPACE/NAME`; empty if that is not known."""
 
 
 class PodGroupView(Struct, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet_api.schema.incident import IncidentView, SymptomView
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
+from nodeguard.fleet_api.text.job import job_fields
 from nodeguard.fleet_api.text.phrases import (
     check_name,
     guidance_section,
@@ -20,7 +21,6 @@ from nodeguard.fleet_api.text.phrases import (
 from nodeguard.fleet_api.view import Field, Note, Section, Subject, View, badge_heading, commands, see
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import ClearAnswer, IncidentState
-from nodeguard.model.job import jobs_text
 from nodeguard.model.mark import MARK_OF_HEALTH, Mark, mark_kind
 
 _EFFECTS = {
@@ -107,8 +107,8 @@ def _facts(incident: IncidentView) -> Iterator[Field]:
     yield from _state_facts(incident)
     if incident.message and not any(symptom.message == incident.message for symptom in incident.symptoms):
         yield Field("message", incident.message)
-    if incident.jobs and not incident.resource.startswith(JOB):
-        yield Field("jobs", jobs_text(incident.jobs, incident.jobs_omitted))
+    if not incident.resource.startswith(JOB):
+        yield from job_fields(incident.jobs, incident.jobs_omitted, incident.job_outcomes)
     if incident.component:
         yield Field("component" if incident.node else "only with", incident.component)
     if incident.action != Action.NONE:

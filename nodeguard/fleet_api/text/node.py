@@ -18,6 +18,7 @@ from nodeguard.fleet_api.text.fault import (
     is_of_domain,
     node_faults,
 )
+from nodeguard.fleet_api.text.job import job_fields
 from nodeguard.fleet_api.text.phrases import (
     api_time,
     budget_text,
@@ -37,7 +38,6 @@ from nodeguard.model.action import ActionKind, ActionState
 from nodeguard.model.finding import DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
-from nodeguard.model.job import jobs_text
 from nodeguard.model.mark import Requester, mark_kind, mark_rank
 from nodeguard.model.target import target_label
 
@@ -162,8 +162,7 @@ def _facts(node: NodeView) -> Iterator[Field]:
         yield Field("runs", ", ".join(filter(None, versions)))
     placement = (f"pool {node.pool}" if node.pool else "no pool", *node.domains)
     yield Field("hardware", f"{count_noun(node.gpus, 'GPU')}; {', '.join(placement)}")
-    if node.jobs:
-        yield Field("jobs", jobs_text(node.jobs, 0))
+    yield from job_fields(node.jobs, 0, node.job_outcomes)
     yield from _operation(node)
     for offender in node.repeat_offenders:
         yield Field("replace", repeat_offender_text(offender), name_style="warning")

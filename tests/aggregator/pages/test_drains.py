@@ -39,7 +39,7 @@ def test_a_page_without_drains_has_no_section_of_them() -> None:
 
 
 def test_drains_are_listed_those_that_need_a_person_first() -> None:
-    running = replace(drain(133, DrainState.RUNNING, "it ends"), left=1)
+    running = replace(drain(133, DrainState.RUNNING, "it ends"), remaining=("uid-7",))
     waits = drain(201, DrainState.WAITS, "a budget")
     dry = drain(242, DrainState.WOULD_DRAIN)
     page = fleet_page(drained([running, waits, dry], [failed(100)]), "")

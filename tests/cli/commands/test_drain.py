@@ -291,7 +291,9 @@ def test_an_operator_waits_for_the_end_of_a_drain(drain: Command, actions: Recor
     running = replace(actions.reserved[0], state=ActionState.RUNNING, message="")
     actions.reserved = [running]
     reason = "team-a/train-1 is still ending"
-    report = DrainReport("node-0", "uid-0", "", (), 0.0, DrainState.RUNNING, reason, running.pods, left=1)
+    report = DrainReport(
+        "node-0", "uid-0", "", (), 0.0, DrainState.RUNNING, reason, running.pods, remaining=("uid",)
+    )
     actions.drains = (report,)
     timer = Timer(0.5, finish, (ActionState.FAILED, "1 of 2 pods left"))
     timer.start()

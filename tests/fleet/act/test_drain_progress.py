@@ -11,6 +11,7 @@ from nodeguard.fleet.act.drain_progress import (
     DrainAges,
     DrainStep,
     drain_action,
+    has_joined,
     next_step,
     released_drains,
     requested_drains,
@@ -98,6 +99,15 @@ def test_it_ends_when_all_pods_are_gone() -> None:
     assert step(()).outcome == ActionOutcome(ActionState.SUCCEEDED, 3, "3 pods evicted from gpu-1")
 
 
+def test_a_pod_with_another_job_than_recorded_is_still_the_recorded_one() -> None:
+    """As in the record of an earlier version, which has no jobs."""
+    group = PodGroupKey("team-a", "train")
+    drain = replace(BEGUN, pod_groups=(group,))
+    named = replace(pod(0, group=group), key=replace(PODS[0].key, job="team-a/train"))
+    assert not has_joined(drain, [named])
+    assert has_joined(drain, [named, pod(7, group=group)])
+
+
 def test_another_pod_of_the_node_is_never_evicted() -> None:
     found = step((pod(7), PODS[2]))
     assert [item.key.name for item in found.evict] == ["train-2"]
@@ -110,7 +120,10 @@ def test_past_its_time_it_fails_and_says_what_is_left() -> None:
         2,
         "2 of 3 pods gone after 1m; team-a/train-2: PodDisruptionBudget team-a/b allows 0: decide whether "
         "to delete the rest by hand",
+        ("pod-2",),
     )
+    [(_, failed)] = due(BEGUN, requested=[BEGUN], outcomes={BEGUN.key: outcome}).advance
+    assert (failed.state, failed.remaining) == (ActionState.FAILED, ("pod-2",))
 
 
 @pytest.mark.parametrize("state", [ActionState.RESERVED, ActionState.RUNNING])
@@ -241,7 +254,8 @@ def test_a_drain_of_a_node_is_shown_with_the_pods_that_are_left() -> None:
     running = replace(drain_action(replace(CANDIDATE, resource="node"), PODS, NOW), **WHOLE)
     done = replace(running, state=ActionState.SUCCEEDED)
     assert shown_drains([running], {}) == [NodeDrain("uid-1", "gpu-1", 3, None, is_done=False)]
-    assert shown_drains([running], {running.key: 2}) == [NodeDrain("uid-1", "gpu-1", 3, 2, is_done=False)]
+    remaining = {running.key: ("pod-0", "pod-2")}
+    assert shown_drains([running], remaining) == [NodeDrain("uid-1", "gpu-1", 3, 2, is_done=False)]
     assert shown_drains([done], {}) == [NodeDrain("uid-1", "gpu-1", 3, None, is_done=True)]
 
 

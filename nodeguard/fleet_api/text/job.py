@@ -1,0 +1,46 @@
+"""Text of the jobs that a fault hit, and of what became of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from nodeguard.fleet_api.schema.job import JobOutcomeView, JobState
+from nodeguard.fleet_api.text.phrases import count_noun, time_and_age
+from nodeguard.fleet_api.view import Field
+from nodeguard.model.job import jobs_text
+
+_NOTHING = "nothing is known of its pods"
+
+
+def job_fields(jobs: Sequence[str], omitted: int, outcomes: Collection[JobOutcomeView]) -> Iterator[Field]:
+    """Yield the fields of the jobs that a fault hit: their names, and what became of each if a drain concerns
+    one of them. omitted: number of jobs that are not among the names.
+    """
+    if not outcomes:
+        if jobs:
+            yield Field("jobs", jobs_text(tuple(jobs), omitted))
+        return
+    jobs_by_text: dict[str, list[str]] = {}
+    for job in jobs:
+        for text in [outcome_text(item) for item in outcomes if item.job == job] or [_NOTHING]:
+            jobs_by_text.setdefault(text, []).append(job)
+    for number, (text, names) in enumerate(jobs_by_text.items()):
+        yield Field("" if number else "jobs", f"{jobs_text(tuple(names), 0)}: {text}")
+    if omitted:
+        yield Field("", f"and {count_noun(omitted, 'more job')}")
+
+
+def outcome_text(outcome: JobOutcomeView) -> str:
+    """Return what a drain does with the pods of a job."""
+    drain, pods = f"the drain of {outcome.node}", count_noun(outcome.pods, "pod")
+    reason = f": {outcome.reason}" if outcome.reason else ""
+    if outcome.state == JobState.STAYS:
+        verb = "stays" if outcome.pods == 1 else "stay"
+        return f"{pods} {verb}{reason}" if outcome.pods else f"no pod is evicted for now{reason}"
+    if not outcome.since:
+        return f"{drain} is about to evict {pods}"
+    begin = f"{drain} since {time_and_age(outcome.since, outcome.age)}{reason}"
+    if outcome.gone is None:
+        number = "; how many are gone is not known" if outcome.state == JobState.UNKNOWN else ""
+        return f"{pods} evicted by {begin}{number}"
+    return f"{outcome.gone} of {pods} gone, evicted by {begin}"
