@@ -71,7 +71,7 @@ class DrainAttempt(Struct):
     """Why the latest eviction of a pod failed, by its uid."""
     outcome: ActionOutcome | None = None
     reason: str = ""
-    """What the drain that has begun waits for."""
+    """What the drain waits for, or why it is refused."""
     remaining: tuple[str, ...] | None = None
     """Uids of the pods of the stored drain that were not gone at the latest reading; None before the first
     one."""
@@ -137,12 +137,13 @@ class DrainAttempt(Struct):
         """Return whether a set that may leave got no record in time."""
         return self.may_leave and self.is_tried and not self.is_allowed(mono)
 
-    def refuse(self, mono: float, reason: str = "") -> None:
+    def refuse(self, mono: float, reason: str = "", *, blocker: str = "") -> None:
         """Withdraw the stored drain, of which no pod was evicted. reason: why its set may not leave now, or
-        empty if something else forbids the drain. The set is assessed again after the usual wait.
+        empty if something else forbids the drain. blocker: what that is; empty if it has no fault any more.
+        The set is assessed again after the usual wait.
         """
         self.record_assessment(Assessment(reason=reason), mono, _LAST_REFUSED_WAIT)
-        self.is_refused, self.outcome = True, None
+        self.is_refused, self.outcome, self.reason = True, None, reason or blocker
 
     def confirm(self, action: NodeAction, mono: float) -> None:
         """Let a stored drain begin if its set is allowed now and is the recorded one, else withdraw it."""

@@ -21,6 +21,7 @@ from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
 from nodeguard.aggregator.actions.drain_reports import drain_reports
 from nodeguard.aggregator.actions.keyed_tasks import KeyedTasks
 from nodeguard.aggregator.clock import current_instant
+from nodeguard.config.amounts import format_duration
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_limits import earlier_drain_reason
 from nodeguard.fleet.act.drain_progress import (
@@ -220,13 +221,23 @@ class DrainRunner:
         return requested_drains(drains, self._present, self._assessed(drains), withdrawing)
 
     def outcomes(self) -> dict[str, ActionOutcome]:
-        """Return the outcomes of running drains, by key of the action."""
-        found = ((action.key, self._attempts.get((action.uid, action.request))) for action in self._drains())
-        return {
-            key: attempt.outcome
-            for key, attempt in found
-            if attempt is not None and attempt.outcome is not None
-        }
+        """Return the outcomes of running drains, by key of the action, and why others are withdrawn."""
+        outcomes = {}
+        for action in self._drains():
+            outcome, reason = self._attempt(action).outcome, self._withdrawal_reason(action)
+            if outcome is None and reason:
+                outcome = ActionOutcome(ActionState.CANCELLED, 0, f"no pod was evicted: {reason}")
+            if outcome is not None:
+                outcomes[action.key] = outcome
+        return outcomes
+
+    def _withdrawal_reason(self, action: NodeAction) -> str:
+        """Return why a stored drain is not requested any more; empty if it is, or has no fault any more."""
+        attempt = self._attempt(action)
+        if attempt.is_withdrawing(action):
+            return attempt.reason
+        candidate = self._candidate((action.uid, action.request))
+        return candidate.blocker if candidate is not None and not action.begun_at else ""
 
     def reports(self) -> tuple[DrainReport, ...]:
         """Return the present candidates and the running drains, for views and metrics. A finished drain is in
@@ -353,8 +364,8 @@ class DrainRunner:
         """Let a drain evict its first pod if all of its set may leave now, else withdraw it."""
         policy, mono = self._fleet.policy(), self._now().mono
         earlier = attempt.assessment if attempt.is_allowed(mono) else None
-        candidate = self._unblocked(key)
-        if candidate is not None and not (action.begun_at and earlier):
+        candidate = self._candidate(key)
+        if candidate is not None and not candidate.blocker and not (action.begun_at and earlier):
             found = await assess(cluster, candidate, policy.unknown_holders, self._fleet.node_restraint)
             attempt.record_assessment(found, mono)
             if earlier is not None and found.uids == earlier.uids:
@@ -365,10 +376,10 @@ class DrainRunner:
                 attempt.record_tries(reason, self._now().mono)
         if not attempt.is_about(action):
             return  # what is stored has changed meanwhile
-        is_permitted = self._is_enforced() or bool(action.requested_by)
-        is_late = self._is_late(action)
-        if self._unblocked(key) is None or not is_permitted or is_late:
-            attempt.refuse(self._now().mono)
+        candidate = self._candidate(key)
+        blocker = candidate.blocker or self._blocker(action) if candidate is not None else ""
+        if candidate is None or blocker:
+            attempt.refuse(self._now().mono, blocker=blocker)
         elif attempt.assessment and (reason := self._earlier_drain_reason(attempt.assessment, action)):
             if action.requested_by and not action.begun_at:
                 # A request by hand is not repeated, so it waits for the other drain.
@@ -378,10 +389,12 @@ class DrainRunner:
         else:
             attempt.confirm(action, self._now().mono)
 
-    def _is_late(self, action: NodeAction) -> bool:
-        """Return whether the drain that an operator requested has waited for its begin too long."""
-        is_waiting = bool(action.requested_by) and not action.begun_at
-        return is_waiting and self._ages.age(action, self._now()) >= _BEGIN_WITHIN
+    def _blocker(self, action: NodeAction) -> str:
+        """Return why a stored drain may not begin whatever its pods do; empty for nothing."""
+        if not action.requested_by:
+            return "" if self._is_enforced() else "the policy does not enforce drains now"
+        is_late = not action.begun_at and self._ages.age(action, self._now()) >= _BEGIN_WITHIN
+        return f"the request is older than {format_duration(_BEGIN_WITHIN)}: repeat it" if is_late else ""
 
     def _is_enforced(self) -> bool:
         return self._fleet.policy().mode == DrainMode.ENFORCE
@@ -389,7 +402,6 @@ class DrainRunner:
     def _attempt(self, action: NodeAction) -> DrainAttempt:
         return self._attempts.get((action.uid, action.request)) or DrainAttempt()
 
-    def _unblocked(self, key: _Key) -> DrainCandidate | None:
-        """Return a candidate as it is now; None if it is gone, or something forbids its drain."""
-        present = (item for item in self._present if (item.uid, item.request) == key and not item.blocker)
-        return next(present, None)
+    def _candidate(self, key: _Key) -> DrainCandidate | None:
+        """Return a candidate as it is now; None if it is gone."""
+        return next((item for item in self._present if (item.uid, item.request) == key), None)

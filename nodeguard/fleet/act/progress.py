@@ -19,12 +19,13 @@ from nodeguard.model.action import ActionKind, ActionState, NodeAction
 KEEP_FINISHED = 86_400
 
 _WITHDRAWN = "the clear was replaced, or its incident ended"
-_DRAIN_WITHDRAWN = "no pod was evicted: the fault ended, or its pods may not leave now"
+_DRAIN_WITHDRAWN = "no pod was evicted: the fault ended, or the policy drains it no longer"
 
 
 class ActionOutcome(Struct, frozen=True):
     """The end of a running action, or the begin of its evictions. carried_out, remaining: as in NodeAction.
-    state: Succeeded, Failed or Unknown; Running for a drain that is about to evict its first pod.
+    state: Succeeded, Failed or Unknown; Running for a drain that is about to evict its first pod; Cancelled
+    for one that is no longer requested, with the reason.
     """
 
     state: ActionState
@@ -72,7 +73,7 @@ def progress(
             is_ending = action.state == ActionState.RUNNING and (action.incident, action.request) in ended
             # A detach is requested once, and nothing withdraws it.
             is_requested = action.kind == ActionKind.DETACH_GPUS or is_ending or _request(action) in requests
-            no_longer = "" if is_requested else _withdrawal(action)
+            no_longer = "" if is_requested else _withdrawal(action, outcomes.get(action.key))
             going_on = action
             # The pods of a gang on other nodes are left.
             is_gang_leaving = bool(action.begun_at and action.pod_groups) and not no_longer
@@ -128,6 +129,8 @@ def _next_state(
 ) -> NodeAction:
     """Return an action that is not finished as it goes on. no_longer: why it is not wanted, else empty."""
     is_running = action.state == ActionState.RUNNING
+    if outcome is not None and outcome.state.is_withdrawn:
+        outcome = None
     if outcome is not None and is_running and outcome.state != ActionState.RUNNING:
         after = _changed(action, outcome.state, outcome.message, now, outcome.carried_out)
         return replace(after, remaining=outcome.remaining)
@@ -142,8 +145,10 @@ def _next_state(
     return replace(action, begun_at=int(now)) if outcome is not None and not action.begun_at else action
 
 
-def _withdrawal(action: NodeAction) -> str:
+def _withdrawal(action: NodeAction, outcome: ActionOutcome | None) -> str:
     """Return why an action is withdrawn that is not requested any more."""
+    if outcome is not None and outcome.state.is_withdrawn:
+        return outcome.message
     return _DRAIN_WITHDRAWN if action.kind == ActionKind.DRAIN else _WITHDRAWN
 
 

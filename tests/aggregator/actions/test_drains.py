@@ -162,7 +162,8 @@ def test_a_first_eviction_that_is_refused_withdraws_the_drain_and_a_later_attemp
     scene.play(2.0)
     assert not scene.evicted
     assert (scene.stored()[0].state, scene.stored()[0].begun_at) == (ActionState.CANCELLED, 0)
-    assert scene.stored()[0].message.startswith("no pod was evicted")
+    message = "no pod was evicted: pod team-a/gang-0: the budget does not allow it"
+    assert scene.stored()[0].message == message
     scene.play(100.0)
     assert scene.evicted_names == GANG_NAMES
     assert scene.drain.attempt == 2

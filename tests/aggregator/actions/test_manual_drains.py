@@ -50,13 +50,15 @@ def test_a_request_that_something_forbids_ends_without_an_eviction() -> None:
     scene.candidates[NODE] = replace(scene.candidates[NODE], blocker="a hold")
     scene.play(5.0)
     assert (scene.drain.state, scene.evicted) == (ActionState.CANCELLED, {})
-    assert "no pod was evicted" in scene.drain.message
+    assert scene.drain.message == "no pod was evicted: a hold"
 
 
 def test_a_request_with_a_budget_that_changed_meanwhile_ends_without_an_eviction() -> None:
     scene = Request(minimum=2)
     scene.play(5.0)
     assert (scene.drain.state, scene.evicted) == (ActionState.CANCELLED, {})
+    reason = "PodDisruptionBudget team-a/gang allows 2 of 4 evictions now"
+    assert scene.drain.message == f"no pod was evicted: {reason}"
     assert len(scene.stored()) == 1
 
 
@@ -105,3 +107,16 @@ def test_a_late_request_begins_no_drain() -> None:
     scene.replica.is_leader = True
     scene.play(10.0)
     assert (scene.drain.state, scene.evicted) == (ActionState.CANCELLED, {})
+    assert scene.drain.message == "no pod was evicted: the request is older than 10m: repeat it"
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_request_with_a_fault_that_ends_is_withdrawn(is_known: bool) -> None:
+    """is_known: whether the runner has looked at it before."""
+    scene = Request()
+    if is_known:
+        asyncio.run(scene.replica.runner.turn())
+    scene.candidates.clear()
+    scene.play(5.0)
+    assert (scene.drain.state, scene.evicted) == (ActionState.CANCELLED, {})
+    assert scene.drain.message == "no pod was evicted: the fault ended, or the policy drains it no longer"
