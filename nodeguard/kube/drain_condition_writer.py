@@ -35,7 +35,7 @@ class DrainConditionWriter:
     """Writes the conditions of drains.
 
     all_nodes: returns all Nodes. observed_node: returns the Node of a name as the watch last delivered it;
-    None for none.
+    None for none. is_enabled: returns whether the policy has conditions written.
     """
 
     def __init__(
@@ -45,11 +45,13 @@ class DrainConditionWriter:
         *,
         all_nodes: Callable[[], Iterable[Node]],
         observed_node: Callable[[str], Node | None],
+        is_enabled: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
         self._queue = queue
         self._all_nodes = all_nodes
         self._observed_node = observed_node
+        self._is_enabled = is_enabled
         # Names of the Nodes that may have conditions of nodeguard, by uid; None before the first call.
         self._shown: dict[str, str] | None = None
         # Nodes from responses, by uid, until the watch delivers them.
@@ -60,7 +62,7 @@ class DrainConditionWriter:
         """Write what differs from some drains, which are all that Nodes are to show."""
         if self._shown is None:
             self._shown = {node.uid: node.name for node in self._all_nodes() if own_drain_conditions(node)}
-        by_uid = {drain.uid: drain for drain in drains}
+        by_uid = {drain.uid: drain for drain in drains if self._is_enabled()}
         self._shown |= {drain.uid: drain.node for drain in drains}
         for uid, name in tuple(self._shown.items()):
             key, drain = ("drain-condition", uid), by_uid.get(uid)

@@ -180,7 +180,8 @@ class MarkWrites(Struct, frozen=True, forbid_unknown_fields=True, rename={"devic
     """Whether a `quarantine` also cordons the Node, once when the mark begins. For schedulers that do not
     read taints."""
     condition: bool = True
-    """Whether it writes the condition `NodeguardHealthy`, which programs that repair nodes can read."""
+    """Whether it writes conditions of the Node: `NodeguardHealthy`, which programs that repair nodes can
+    read, and those of a drain of all its GPUs."""
     device: bool = True
     """Whether a fault of one GPU is a taint on this GPU in place of its node, if the cluster supports it: the
     other GPUs stay in service."""

@@ -122,6 +122,11 @@ def test_a_node_with_a_fault_of_all_gpus_is_drained_and_shows_it_until_its_relea
         aggregator.until(lambda: has_conditions("NodeguardDrained"))
         assert {"DrainInProgress": "NodeguardDraining"} in shown
         assert len(kubelet.deleted) == 8
+        policy = fleet.policy.read_text()
+        fleet.policy.write_text(f"{policy}\nmarkWith: {{condition: false}}\n")
+        aggregator.until(has_conditions)
+        fleet.policy.write_text(policy)
+        aggregator.until(lambda: has_conditions("NodeguardDrained"))
         aggregator.kill()
         aggregator.start()
         scene.log_driver_load(fleet.agents[FAULTY])

@@ -26,6 +26,7 @@ class Watched:
         self.api, self.writers = api, writers
         self.name, self.uid = node.name, node.uid
         self.observed = {node.name: node}
+        self.is_enabled = True
         self.writer = self.lead()
 
     def lead(self) -> DrainConditionWriter:
@@ -35,6 +36,7 @@ class Watched:
             self.writers.later,
             all_nodes=self.observed.values,
             observed_node=self.observed.get,
+            is_enabled=lambda: self.is_enabled,
         )
         return self.writer
 
@@ -107,6 +109,17 @@ async def test_a_new_leader_removes_what_an_earlier_one_left(api: ApiClient, nam
         await node.observe()
         node.lead()
         assert await node.show() == {}
+
+
+async def test_a_policy_without_conditions_has_those_of_drains_removed(
+    api: ApiClient, names: list[str]
+) -> None:
+    async with watched(api, names) as node:
+        assert await node.show(node.drain(8)) == DRAINING
+        node.is_enabled = False
+        assert await node.show(node.drain(7)) == {}
+        node.is_enabled = True
+        assert await node.show(node.drain(6)) == DRAINING
 
 
 async def test_the_conditions_of_another_program_stay(api: ApiClient, names: list[str]) -> None:

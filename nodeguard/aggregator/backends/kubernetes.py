@@ -315,10 +315,10 @@ class KubernetesBackend:
             self._api,
             self._lease,
             self._pod,
-            self._cluster.nodes.values,
-            self._cluster.node_named,
+            self._cluster,
             self._marks_written,
             self._inputs.write_failed,
+            writes_conditions=lambda: self._fleet.policy.marks.condition,
         )
         leader.add_existing(self.watches.rules.values(), self.watches.incidents.values())
         leader.incidents.set_desired(self._fleet.all_incidents(), 0.0)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from nodeguard.aggregator.clock import monotonic
-from nodeguard.executors.kube.cluster import ClusterWrites
+from nodeguard.executors.kube.cluster import ClusterWrites, ObservedCluster
 from nodeguard.executors.kube.desired import DeviceRule
 from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.incidents.events import IncidentEvent
@@ -26,7 +26,6 @@ from nodeguard.kube.lease import Lease
 from nodeguard.kube.write_queue import WriteQueue
 from nodeguard.local.rate_limiter import TokenBucket
 from nodeguard.model.incident import Incident
-from nodeguard.model.node import Node
 
 # Writes a second and burst: of marks, and of conditions, incidents and Events, which follow them.
 _MARKS = (50.0, 50)
@@ -42,8 +41,9 @@ _WAITING_EVENTS = 100
 class Leader:
     """The writers of one lease epoch.
 
-    pod: source of Events. all_nodes: returns all Nodes. node: returns a Node by name. outcome: receives the
+    pod: source of Events. cluster: as the watches delivered it. outcome: receives the
     results of writes. on_rule_error: receives the name of a DeviceTaintRule and the error of its write.
+    writes_conditions: returns whether the policy has conditions of drains written.
     """
 
     def __init__(
@@ -51,10 +51,11 @@ class Leader:
         api: ApiClient,
         lease: Lease,
         pod: str,
-        all_nodes: Callable[[], Iterable[Node]],
-        node: Callable[[str], Node | None],
+        cluster: ObservedCluster,
         outcome: Callable[[WriteOutcome], None],
         on_rule_error: Callable[[str, WriteError], None],
+        *,
+        writes_conditions: Callable[[], bool] = lambda: True,
     ) -> None:
         self.epoch = lease.epoch
         permit = FencedClient(
@@ -67,9 +68,15 @@ class Leader:
         )
         marks = WriteQueue(permit, TokenBucket(*_MARKS))
         later = WriteQueue(permit, TokenBucket(*_LATER), after=marks)
-        conditions = DrainConditionWriter(permit, later, all_nodes=all_nodes, observed_node=node)
+        conditions = DrainConditionWriter(
+            permit,
+            later,
+            all_nodes=cluster.nodes.values,
+            observed_node=cluster.node_named,
+            is_enabled=writes_conditions,
+        )
         self.drains = KubernetesDrainCluster(permit, conditions.show)
-        self.executor = Executor(permit, marks, later, observed_node=node, on_outcome=outcome)
+        self.executor = Executor(permit, marks, later, observed_node=cluster.node_named, on_outcome=outcome)
         self.rules = DeviceRuleWriter(permit, marks, on_rule_error)
         self.incidents = IncidentWriter(permit, later)
         self._events = EventRecorder(permit, later, pod)

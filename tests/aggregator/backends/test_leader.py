@@ -20,7 +20,7 @@ from nodeguard.aggregator.clock import monotonic
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.aggregator.service import withdraw_writes
-from nodeguard.executors.kube.cluster import ClusterWrites
+from nodeguard.executors.kube.cluster import ClusterWrites, ObservedCluster
 from nodeguard.executors.kube.desired import DeviceRule
 from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve
 from nodeguard.fleet.plan import Plan
@@ -61,7 +61,7 @@ def candidate(api: ApiClient, namespace: str) -> Lease:
 
 @asynccontextmanager
 async def session(api: ApiClient, lease: Lease) -> AsyncIterator[Leader]:
-    leader = Leader(api, lease, "pod-1", lambda: (), lambda _: None, lambda _: None, lambda *_: None)
+    leader = Leader(api, lease, "pod-1", ObservedCluster(), lambda _: None, lambda *_: None)
     try:
         yield leader
     finally:
