@@ -117,6 +117,7 @@ def service_state(
             refused_requests=service.backend.refused_requests(),
             history_problem=service.history.writer.error if service.history is not None else "",
             drains=drains(),
+            rejected_pods=service.backend.rejected_pods,
         )
 
     return state

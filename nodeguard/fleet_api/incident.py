@@ -12,7 +12,7 @@ from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import resource_of
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.domain import guidance
-from nodeguard.fleet_api.job_outcomes import job_outcomes
+from nodeguard.fleet_api.job_outcomes import job_outcomes, rejected_pods_view
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.reasons import short_reason
 from nodeguard.fleet_api.recovery import incident_commands
@@ -191,6 +191,9 @@ def describe_incident(
         clear_message=decision.answer_message,
         false_alarm=decision.false_alarm,
         how=incident_commands(planner, incident, checks or {}),
+        rejected_pods=rejected_pods_view(service, incident.uid, now)
+        if incident.is_open and incident.health == Health.FATAL and not incident.injected
+        else None,
         job_outcomes=job_outcomes(
             incident.jobs,
             incident.uid,

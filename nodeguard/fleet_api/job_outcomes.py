@@ -8,7 +8,7 @@ from math import inf
 
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.fleet_api.action import running_drains
-from nodeguard.fleet_api.schema.job import JobOutcomeView, JobState
+from nodeguard.fleet_api.schema.job import JobOutcomeView, JobState, RejectedPodsView
 from nodeguard.fleet_api.service_state import ServiceState, age
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.instant import Instant, rfc3339
@@ -60,6 +60,15 @@ def job_outcomes(
         for outcome in tuple(outcomes(job)) or [_staying(job, report, 0) for report in unread]
     )
     return tuple(islice(found, MAX_OUTCOMES))
+
+
+def rejected_pods_view(service: ServiceState, uid: str, now: Instant) -> RejectedPodsView | None:
+    """Return the pods that the kubelet of a Node rejected; None for none. uid: of the Node."""
+    pods = service.rejected_pods.get(uid)
+    if pods is None:
+        return None
+    latest = rfc3339(pods.latest) if pods.latest else ""
+    return RejectedPodsView(pods.count, latest, age(now, pods.latest) if latest else 0.0, pods.message)
 
 
 def _concerns(drain: NodeAction | DrainReport, uid: str) -> bool:

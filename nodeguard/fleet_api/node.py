@@ -16,7 +16,7 @@ from nodeguard.fleet_api.action import node_actions
 from nodeguard.fleet_api.capacity import work_state
 from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.incident import list_incidents, summarize_incident
-from nodeguard.fleet_api.job_outcomes import job_outcomes
+from nodeguard.fleet_api.job_outcomes import job_outcomes, rejected_pods_view
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.recovery import finding_commands, finding_remedy
 from nodeguard.fleet_api.schema.node import (
@@ -162,6 +162,7 @@ def describe_node(
         refused_messages=refused_messages(refusal, now) if refusal is not None else None,
         incidents_omitted=len(planner.tracker.left_out.get(uid, ())),
         jobs=jobs,
+        rejected_pods=rejected_pods_view(service, uid, now),
         job_outcomes=job_outcomes(jobs, uid, service, now, since=inf),
         injected_faults=injected_faults(name, report),
         findings_omitted=report.omitted if report else 0,

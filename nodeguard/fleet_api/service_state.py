@@ -12,6 +12,7 @@ from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.model.action import NodeAction
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant
+from nodeguard.model.pod import RejectedPods
 from nodeguard.model.refused_request import RefusedRequest
 
 STANDALONE = "standalone"
@@ -78,6 +79,8 @@ class ServiceState(Struct, frozen=True):
     """Of all nodes, as they are stored."""
     drains: tuple[DrainReport, ...] = ()
     """Of all nodes, on the aggregator that leads."""
+    rejected_pods: Mapping[str, RejectedPods] = {}
+    """Of nodes with an open fatal incident, by uid."""
 
 
 # A hundred years: an agent with a broken clock may report more, even infinity.

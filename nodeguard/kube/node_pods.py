@@ -138,7 +138,7 @@ def jobs_of_pods(body: bytes) -> tuple[NodeJob, ...]:
     starts: dict[str, set[float]] = {}
     for pod in (_DECODER.decode(body).items or ())[:_MAX_PODS]:
         name = job_name(pod.metadata, pod.spec)
-        if name and pod.status.phase not in FINISHED and _uses_devices(pod.spec):
+        if name and pod.status.phase not in FINISHED and uses_devices(pod.spec):
             starts.setdefault(name, set()).update(_starts(pod))
     return tuple(NodeJob(name, tuple(sorted(starts[name]))) for name in sorted(starts))
 
@@ -160,7 +160,8 @@ def job_name(meta: ObjectMeta, spec: PodSpec) -> str:
     return f"{meta.namespace}/{name}" if name else ""
 
 
-def _uses_devices(spec: PodSpec) -> bool:
+def uses_devices(spec: PodSpec) -> bool:
+    """Return whether a container of a pod has devices."""
     containers = (*spec.containers, *spec.init_containers)
     return bool(spec.claims) or any(map(_has_devices, containers))
 

@@ -73,6 +73,23 @@ class NodePod(Struct, frozen=True):
     """Whether the eviction API ends it: condition `DisruptionTarget`, reason `EvictionByEvictionAPI`."""
 
 
+class RejectedPods(Struct, frozen=True):
+    """The pods of a node that its kubelet rejected since a fault began: a device plugin that lost a GPU
+    allows no new one.
+    """
+
+    count: int
+    """At most MAX_REJECTED, which is this number or more."""
+    latest: float
+    """When the latest of them was created, in seconds since the epoch; 0 if that was not read."""
+    message: str
+    """The message of the kubelet about it; empty if that was not read."""
+
+
+# Rejected pods of a node that are counted.
+MAX_REJECTED = 500
+
+
 class DisruptionBudget(Struct, frozen=True):
     """A PodDisruptionBudget."""
 

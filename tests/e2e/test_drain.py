@@ -17,6 +17,7 @@ import pytest
 
 from nodeguard.cli.main import main
 from tests.controlplane.cluster import Cluster
+from tests.controlplane.objects import pod
 from tests.e2e import scene
 from tests.e2e.bulk_nodes import wait_until_schedulable
 from tests.e2e.fleet import Fleet
@@ -160,6 +161,20 @@ def test_observe_evicts_nothing_and_names_the_pods(controlplane: Cluster) -> Non
         aggregator.until(lambda: victim in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
         assert not drains(controlplane)
         assert not kubelet.deleted
+        reject_pod(controlplane)
+        aggregator.until(lambda: aggregator.query(f"/v1/nodes/{FAULTY}")["rejected_pods"])
+        [incident] = scene.incidents(controlplane, FAULTY)
+        shown = aggregator.query(f"/v1/incidents/{incident['metadata']['name']}")["rejected_pods"]
+        assert (shown["count"], shown["message"]) == (1, "GPU is lost")
+
+
+def reject_pod(cluster: Cluster) -> None:
+    """Create a pod on the faulty node, and reject it as a kubelet does."""
+    path, rejected = "/api/v1/namespaces/default/pods", pod("rejected", 1)
+    rejected["spec"]["nodeName"] = FAULTY
+    cluster.api.post(path, rejected)
+    status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "GPU is lost"}
+    cluster.api.patch(f"{path}/rejected/status", {"status": status})
 
 
 def test_an_operator_drains_a_node_of_a_policy_that_only_observes(

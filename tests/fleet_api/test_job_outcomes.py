@@ -16,9 +16,10 @@ from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.job import job_fields
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import NodeJob
-from nodeguard.model.pod import PodGroupKey, PodKey
+from nodeguard.model.pod import PodGroupKey, PodKey, RejectedPods
 from tests.cli.fleet_output import LEADER, facts
 from tests.fleet.scene import Fleet, finding
 
@@ -171,6 +172,38 @@ def test_each_drain_of_a_domain_counts_and_the_number_is_limited() -> None:
     outcomes = job_outcomes(JOBS, "", replace(LEADER, actions=drains), NOW, since=WALL - 60.0)
     assert len(outcomes) == MAX_OUTCOMES
     assert {outcome.state for outcome in outcomes} == {JobState.LEAVES}
+
+
+@pytest.mark.parametrize(
+    ("pods", "text"),
+    [
+        (
+            RejectedPods(554, WALL, "GPU is lost"),
+            "500 or more new pods by the kubelet (UnexpectedAdmissionError), the latest 1 min ago: GPU is lost",
+        ),
+        (
+            RejectedPods(1, WALL, ""),
+            "1 new pod by the kubelet (UnexpectedAdmissionError), the latest 1 min ago",
+        ),
+        (RejectedPods(500, 0.0, ""), "500 or more new pods by the kubelet (UnexpectedAdmissionError)"),
+    ],
+)
+def test_rejected_pods_are_shown_with_a_fatal_incident(pods: RejectedPods, text: str) -> None:
+    fleet = Fleet(8)
+    fleet.report(1, finding(), finding("port-down", "port/mlx5_0/1", health=Health.SUSPECT))
+    fleet.after(10.0)
+    fleet.carry_out()
+    recent = replace(pods, latest=pods.latest and fleet.wall - 60.0)
+    service = replace(LEADER, rejected_pods={"uid-1": recent})
+    node = describe_node(fleet.planner, service, "node-1", fleet.now)
+    assert node is not None
+    assert facts(node_view(node))["rejected"] == text
+    shown = dict[Health, str | None]()
+    for incident in fleet.planner.all_incidents():
+        view = describe_incident(fleet.planner, service, incident.name, fleet.now)
+        assert view is not None
+        shown[incident.health] = facts(incident_view(view)).get("rejected")
+    assert shown == {Health.FATAL: text, Health.SUSPECT: None}
 
 
 def test_incident_and_node_show_the_same_outcomes_until_the_quarantine_is_released() -> None:

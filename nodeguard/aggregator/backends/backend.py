@@ -16,6 +16,7 @@ from nodeguard.model.action_store import ActionStore
 from nodeguard.model.eviction import DrainCluster
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant
+from nodeguard.model.pod import RejectedPods
 from nodeguard.model.refused_request import RefusedRequest
 from nodeguard.wire.report import Report
 
@@ -95,6 +96,10 @@ class Backend(NodeInventory, Leadership, Operators, MarkExecutor, Protocol):
     @property
     def job_reads(self) -> Mapping[str, int]:
         """Return the number of readings of a node's jobs, by result: `read` or `failed`."""
+
+    @property
+    def rejected_pods(self) -> Mapping[str, RejectedPods]:
+        """Return the pods that the kubelets of nodes with a fatal incident rejected, by uid of the Node."""
 
     @property
     def drain_cluster(self) -> DrainCluster | None:

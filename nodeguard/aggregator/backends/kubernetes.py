@@ -18,6 +18,7 @@ from nodeguard.aggregator.backends.kubernetes_actions import (
 )
 from nodeguard.aggregator.backends.leader import Leader
 from nodeguard.aggregator.backends.lease_keeper import LeaseKeeper
+from nodeguard.aggregator.backends.rejected_pod_reader import RejectedPodReader
 from nodeguard.aggregator.clock import monotonic
 from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
 from nodeguard.aggregator.identity.caller import Caller
@@ -34,6 +35,7 @@ from nodeguard.model.decision import NodeDecision
 from nodeguard.model.eviction import DrainCluster
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
+from nodeguard.model.pod import RejectedPods
 from nodeguard.model.refused_request import RefusedRequest
 from nodeguard.wire.report import Report
 
@@ -95,6 +97,7 @@ class KubernetesBackend:
         )
         self._on_written = on_written
         self._jobs = JobReader(api, fleet, inputs)
+        self._rejected = RejectedPodReader(api, fleet)
         # Seconds of the monotonic clock at which the marks of a Node were first issued, by uid.
         self._issued_at: dict[str, float] = {}
         # Decisions about nodes that webhooks own, by uid, until their Nodes show them.
@@ -102,16 +105,24 @@ class KubernetesBackend:
         self._tasks = _BackgroundTasks()
 
     def begin(self, *, read_jobs: bool) -> None:
-        """Start to watch the cluster. read_jobs: also the pods of nodes that vote, which needs a right."""
+        """Start to watch the cluster. read_jobs: also the pods of nodes that vote or have a fatal
+        incident, which needs a right.
+        """
         for work in (*self.watches.work(), self.actions.watch().run(), self.action_store.run()):
             self._tasks.start(work)
         if read_jobs:
             self._tasks.start(self._jobs.run())
+            self._tasks.start(self._rejected.run())
 
     @property
     def job_reads(self) -> Mapping[str, int]:
         """Return the number of readings of a node's jobs, by result. See Backend."""
         return self._jobs.results
+
+    @property
+    def rejected_pods(self) -> Mapping[str, RejectedPods]:
+        """Return the pods that kubelets rejected, by uid of the Node. See Backend."""
+        return self._rejected.pods
 
     @property
     def drain_cluster(self) -> DrainCluster | None:

@@ -31,6 +31,7 @@ from nodeguard.model.decision import NodeDecision
 from nodeguard.model.incident import FalseAlarm, Incident, OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import NO_OBSERVED_MARKS, InventoryNode, ObservedMarks
+from nodeguard.model.pod import RejectedPods
 from nodeguard.model.refused_request import RefusedRequest
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Report
@@ -62,6 +63,7 @@ class StandaloneBackend:
         self._unaccepted: dict[str, NodeDecision] = {}
         self._inputs = inputs
         self.job_reads = {"read": 0, "failed": 0}  # there are no pods
+        self.rejected_pods = dict[str, RejectedPods]()
         self.drain_cluster = None
         self._store = StandaloneStore(path, fleet)
         self.action_store = FileActionStore(self._store, inputs.actions_changed)

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
-from nodeguard.fleet_api.schema.job import JobOutcomeView
+from nodeguard.fleet_api.schema.job import JobOutcomeView, RejectedPodsView
 from nodeguard.fleet_api.schema.node import MarkView
 from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Action, Health
@@ -90,6 +90,8 @@ class IncidentView(Struct, frozen=True):
     """Number of further jobs."""
     job_outcomes: tuple[JobOutcomeView, ...] = ()
     """What drains do with the pods of these jobs, at most 64; nothing else is known of a job without one."""
+    rejected_pods: RejectedPodsView | None = None
+    """Pods that the kubelet of its node rejected while it is open and fatal; null for none that is known."""
     injected: bool = False
     """Whether an operator injected the fault."""
     how: tuple[str, ...] = ()

@@ -20,6 +20,21 @@ class JobState(StrEnum):
     UNKNOWN = "unknown"
 
 
+class RejectedPodsView(Struct, frozen=True):
+    """Pods that the kubelet of a node rejected since a fatal fault began (`UnexpectedAdmissionError`), as its
+    device plugin could not give them their devices.
+    """
+
+    count: int
+    """Number of the pods; 500 for 500 or more."""
+    latest: str
+    """When the latest one was created; empty if that was not read."""
+    age: float
+    """Seconds since then; 0 if it was not read."""
+    message: str
+    """The message of the kubelet about it; empty if that was not read."""
+
+
 class JobOutcomeView(Struct, frozen=True):
     """What one drain does with the pods of a job."""
 

@@ -11,7 +11,7 @@ from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.capacity import WorkState
 from nodeguard.fleet_api.schema.drain import DrainView
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
-from nodeguard.fleet_api.schema.job import JobOutcomeView
+from nodeguard.fleet_api.schema.job import JobOutcomeView, RejectedPodsView
 from nodeguard.fleet_api.schema.replica import RefusedMessages
 from nodeguard.fleet_api.schema.status import BudgetView, InjectedFaultView, RepeatOffenderView
 from nodeguard.model.finding import Action, DataStatus, Health
@@ -213,6 +213,8 @@ class NodeView(Struct, frozen=True):
     job_outcomes: tuple[JobOutcomeView, ...] = ()
     """What drains in the present quarantine do with the pods of these jobs, at most 64; nothing else is known
     of a job without one."""
+    rejected_pods: RejectedPodsView | None = None
+    """Pods that its kubelet rejected while an incident is open and fatal; null for none that is known."""
     injected_faults: tuple[InjectedFaultView, ...] = ()
     """Faults that operators injected on it, refused ones too; `findings` has the accepted ones."""
     findings_omitted: int = 0

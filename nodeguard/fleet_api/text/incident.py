@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet_api.schema.incident import IncidentView, SymptomView
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
-from nodeguard.fleet_api.text.job import job_fields
+from nodeguard.fleet_api.text.job import job_fields, rejected_pods_fields
 from nodeguard.fleet_api.text.phrases import (
     check_name,
     guidance_section,
@@ -109,6 +109,7 @@ def _facts(incident: IncidentView) -> Iterator[Field]:
         yield Field("message", incident.message)
     if not incident.resource.startswith(JOB):
         yield from job_fields(incident.jobs, incident.jobs_omitted, incident.job_outcomes)
+    yield from rejected_pods_fields(incident.rejected_pods)
     if incident.component:
         yield Field("component" if incident.node else "only with", incident.component)
     if incident.action != Action.NONE:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from nodeguard.fleet_api.schema.job import JobOutcomeView, JobState
-from nodeguard.fleet_api.text.phrases import count_noun, time_and_age
+from nodeguard.fleet_api.schema.job import JobOutcomeView, JobState, RejectedPodsView
+from nodeguard.fleet_api.text.phrases import count_noun, format_age, time_and_age
 from nodeguard.fleet_api.view import Field
 from nodeguard.model.job import jobs_text
+from nodeguard.model.pod import MAX_REJECTED
 
 _NOTHING = "nothing is known of its pods"
 
@@ -44,3 +45,15 @@ def outcome_text(outcome: JobOutcomeView) -> str:
         number = "; how many are gone is not known" if outcome.state == JobState.UNKNOWN else ""
         return f"{pods} evicted by {begin}{number}"
     return f"{outcome.gone} of {pods} gone, evicted by {begin}"
+
+
+def rejected_pods_fields(pods: RejectedPodsView | None) -> Iterator[Field]:
+    """Yield the field of the pods that the kubelet of a node rejected; none for no pod."""
+    if pods is None:
+        return
+    is_limited = pods.count >= MAX_REJECTED
+    number = f"{MAX_REJECTED} or more new pods" if is_limited else count_noun(pods.count, "new pod")
+    latest = f", the latest {format_age(pods.age)}" if pods.latest else ""
+    message = f": {pods.message}" if pods.message else ""
+    text = f"{number} by the kubelet (UnexpectedAdmissionError){latest}{message}"
+    yield Field("rejected", text, name_style="suspect")

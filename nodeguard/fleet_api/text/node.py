@@ -18,7 +18,7 @@ from nodeguard.fleet_api.text.fault import (
     is_of_domain,
     node_faults,
 )
-from nodeguard.fleet_api.text.job import job_fields
+from nodeguard.fleet_api.text.job import job_fields, rejected_pods_fields
 from nodeguard.fleet_api.text.phrases import (
     api_time,
     budget_text,
@@ -163,6 +163,7 @@ def _facts(node: NodeView) -> Iterator[Field]:
     placement = (f"pool {node.pool}" if node.pool else "no pool", *node.domains)
     yield Field("hardware", f"{count_noun(node.gpus, 'GPU')}; {', '.join(placement)}")
     yield from job_fields(node.jobs, 0, node.job_outcomes)
+    yield from rejected_pods_fields(node.rejected_pods)
     yield from _operation(node)
     for offender in node.repeat_offenders:
         yield Field("replace", repeat_offender_text(offender), name_style="warning")
