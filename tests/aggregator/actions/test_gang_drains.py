@@ -404,19 +404,39 @@ class GangReplica(DrainReplica):
 
 
 class GangHistory(History):
-    """A history with a gang over nodes. checks: of its budget. begun: drains of the gang that evicted a first pod."""
+    """A history with a gang over nodes. checks: of its budget. begun: drains of the gang that evicted a first pod.
+    held_at: when an operator held a node of the gang, in seconds.
+    """
 
     def __init__(self, seed: int) -> None:
         self.checks: list[Check] = []
         self.begun: set[str] = set()
+        self.held_at = 0.0
         super().__init__(seed)
         spread(self)
 
     def start(self) -> DrainReplica:
         return GangReplica(self, ahead=self.random.choice(CLOCKS))
 
+    def change_pods(self) -> None:
+        """Let an operator hold a node of the gang, or end the hold; also let a pod join the gang, or its owner change
+        the mode.
+        """
+        super().change_pods()
+        match self.random.randrange(4):
+            case 0:
+                self.held_at = self.now
+                self.holds = {} if self.holds else {REMOTE: "a hold"}
+            case 1 if not self.is_calm and all(pod.key.name != "rank-4" for _, pod in self.pods.values()):
+                self.create(REMOTE, "rank-4", "GPU-6", GANG, group=TRAIN)
+                self.sync()
+            case 2 if not self.is_calm:
+                self.whole = set() if self.whole else {TRAIN}
+
     def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
-        """Check that the budget allowed all of the gang when a drain that evicts its first pod was judged."""
+        """Check that a drain that evicts its first pod has all pods of the gang, and that the budget and all nodes
+        allowed all of it when it was judged.
+        """
         before = dict(self.evicted)
         response = super().evict(pod, is_dry_run=is_dry_run)
         if pod.group == TRAIN and self.evicted != before:
@@ -424,8 +444,14 @@ class GangHistory(History):
                 uids = {key.uid for key in drain.pods}
                 # A successor cannot know whether a pod that has ended by itself was evicted.
                 is_first = uids <= self.pods.keys() and not uids & before.keys()
-                if drain.begun_at and not drain.state.is_finished and pod.key.uid in uids and is_first:
+                is_running = bool(drain.begun_at) and not drain.state.is_finished
+                if is_running and drain.pod_groups and pod.key.uid in uids and is_first:
                     self.begun.add(drain.key)
+                    places = {uid: node for uid, (node, item) in self.pods.items() if item.group == TRAIN}
+                    staying = {uid: node for uid, node in places.items() if uid not in self.ends}
+                    assert staying.keys() <= uids, "a part of the gang"
+                    is_held = bool(self.holds.keys() & staying.values())
+                    assert not is_held or self.now - self.held_at <= 5.0, "a pod on a node with a hold"
                     latest = self.checks[-1]
                     assert self.now - latest.at <= 5.0, "an outdated check"
                     assert latest.allowed >= latest.needed, "a part of the gang was allowed"
@@ -444,6 +470,7 @@ def test_random_histories_of_a_gang(part: int) -> None:
             for _ in range(STEPS):
                 await history.step()
             history.candidates = {node: candidate(node, history.now) for node in (NODE, OTHER)}
+            history.whole, history.holds = {TRAIN}, {}
             await history.finish()
 
         try:
