@@ -1,4 +1,4 @@
-"""The pods of a drain in Kubernetes: reads them, asks for their eviction, and evicts them, under one epoch of
+"""The pods of a drain in Kubernetes: reads them, announces and requests their eviction, under one epoch of
 the lease.
 """
 
@@ -8,17 +8,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 
 from nodeguard.kube.claims import Claim, ClaimKey, claim_keys, decode_claim, with_claimed_gpus
-from nodeguard.kube.client import Query
+from nodeguard.kube.client import MERGE_PATCH, Query
 from nodeguard.kube.devices import API_GROUP, decode_gpu_ids
 from nodeguard.kube.devices import PATH as RESOURCE_SLICES
 from nodeguard.kube.disruption_budgets import decode_budgets
 from nodeguard.kube.errors import DISRUPTION_BUDGET, ApiError, decoded, may_have_succeeded
+from nodeguard.kube.events import EventContent
 from nodeguard.kube.fenced_client import JSON, FencedClient, FencedError, NotPermittedError
 from nodeguard.kube.gpu_pods import decode_gpu_pods, decode_page
 from nodeguard.kube.node_pods import PATH
 from nodeguard.kube.pod_group import decode_leaves_whole
-from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodReadError
-from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
+from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodNotice, PodReadError
+from nodeguard.model.pod import DRAIN_AT_ANNOTATION, DisruptionBudget, NodePod, PodGroupKey
 
 # Claims that are read at the same time.
 _PARALLEL = 8
@@ -36,6 +37,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 _TWO_BUDGETS = "more than one PodDisruptionBudget"
 
 _RIGHTS = "with the value policy.drain.mode: observe or enforce"
+_NOTICE_RIGHTS = "with a rule of policy.drain.rules that has `when: deadline`"
 
 _NOT_LEADING = "this aggregator may not write now: it does not hold the lease"
 
@@ -45,13 +47,17 @@ class _MissingError(PodReadError):
 
 
 class KubernetesDrainCluster:
-    """See DrainCluster. show: shows drains on their Nodes."""
+    """See DrainCluster. show: shows drains on their Nodes. record: sends an Event."""
 
     def __init__(
-        self, client: FencedClient, show: Callable[[Collection[NodeDrain]], object] = lambda _: None
+        self,
+        client: FencedClient,
+        show: Callable[[Collection[NodeDrain]], object] = lambda _: None,
+        record: Callable[[EventContent], object] = lambda _: None,
     ) -> None:
         self._client = client
         self._show = show
+        self._record = record
 
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         """Return the pods of a Node that are not finished. Raises PodReadError."""
@@ -161,10 +167,38 @@ class KubernetesDrainCluster:
             "deleteOptions": options,
         }
         path = f"/api/v1/namespaces/{key.namespace}/pods/{key.name}/eviction"
+        return await self._write(_RIGHTS, "POST", path, body, JSON)
+
+    async def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
+        """Write or remove the notice of a pod, if it is still the one of its uid, with an Event. is_dry_run:
+        only ask whether it is allowed.
+        """
+        key = pod.key
+        annotations = {DRAIN_AT_ANNOTATION: notice.drain_at or None}
+        body = {"metadata": {"uid": key.uid, "annotations": annotations}}
+        path = f"/api/v1/namespaces/{key.namespace}/pods/{key.name}"
+        query = {"dryRun": "All"} if is_dry_run else None
+        response = await self._write(_NOTICE_RIGHTS, "PATCH", path, body, MERGE_PATCH, query)
+        if response.state == EvictionState.ACCEPTED and not is_dry_run:
+            kind, reason = ("Warning", "DrainNotice") if notice.drain_at else ("Normal", "DrainWithdrawn")
+            event = EventContent(key.name, key.uid, kind, reason, notice.message, "Pod", "v1", key.namespace)
+            self._record(event)
+        return response
+
+    async def _write(
+        self,
+        rights: str,
+        method: str,
+        path: str,
+        body: object,
+        content_type: str,
+        query: Query | None = None,
+    ) -> Eviction:
+        """Send a write, and return its response. rights: as of _message."""
         try:
-            await self._client.write("POST", path, body, JSON)
+            await self._client.write(method, path, body, content_type, query)
         except ApiError as error:
-            return Eviction(eviction_state(error), _message(error))
+            return Eviction(eviction_state(error), _message(error, rights))
         except (NotPermittedError, FencedError):
             return Eviction(EvictionState.FAILED, _NOT_LEADING)
         return Eviction(EvictionState.ACCEPTED)
@@ -178,21 +212,22 @@ class KubernetesDrainCluster:
             return await self._client.read(path, query, max_bytes=_MAX_BYTES)
         except ApiError as error:
             problem = _MissingError if error.status == 404 else PodReadError
-            raise problem(_message(error)) from None
+            raise problem(_message(error, _RIGHTS)) from None
         except NotPermittedError:
             raise PodReadError(_NOT_LEADING) from None
 
 
-def _message(error: ApiError) -> str:
-    """Return the message of an error; for a missing right, with the value of the chart that grants it."""
-    return f"{error.message} {_RIGHTS}" if error.lacks_right else error.message
+def _message(error: ApiError, rights: str) -> str:
+    """Return the message of an error. rights: for a missing right, the value of the chart that grants it."""
+    return f"{error.message} {rights}" if error.lacks_right else error.message
 
 
 def eviction_state(error: ApiError) -> EvictionState:
-    """Return the state of an eviction that the API server did not accept."""
+    """Return the state of an eviction or a notice that the API server did not accept."""
     if error.status == 404:
         return EvictionState.GONE
-    if error.status == 409:
+    # A patch that names another uid would change a field that never changes: the status is 422.
+    if error.status == 409 or "metadata.uid" in error.fields:
         return EvictionState.CHANGED
     if error.reason == DISRUPTION_BUDGET:
         return EvictionState.REFUSED

@@ -107,11 +107,16 @@ class FencedClient:
         return await self._api.request("GET", path, query=query, timeout=self._timeout(), max_bytes=max_bytes)
 
     async def write(
-        self, method: str, path: str, body: object = None, content_type: str = MERGE_PATCH
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        content_type: str = MERGE_PATCH,
+        query: Query | None = None,
     ) -> bytes:
         """Send a request that changes an object. Raises ApiError, NotPermittedError."""
         return await self._api.request(
-            method, path, body=body, content_type=content_type, timeout=self._timeout()
+            method, path, query=query, body=body, content_type=content_type, timeout=self._timeout()
         )
 
     def _timeout(self) -> float:

@@ -13,7 +13,7 @@ from nodeguard.kube.objects import TypedList, TypedObject
 from nodeguard.model.job import is_job_name
 from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import DRAIN_MARKS, NO_SCHEDULE
-from nodeguard.model.pod import NodePod, PodGroupKey, PodKey
+from nodeguard.model.pod import DRAIN_AT_ANNOTATION, DRAIN_NOW_ANNOTATION, NodePod, PodGroupKey, PodKey
 
 # Resources of NVIDIA's device plugin: GPUs, shared GPUs and MIG devices.
 _GPU_DOMAIN = "nvidia.com/"
@@ -133,6 +133,8 @@ def _node_pod(pod: _Pod) -> NodePod | None:
         is_ready=any(item.type == "Ready" and item.status == "True" for item in status.conditions),
         is_terminating=bool(meta.deleted_at),
         is_evicted=any(map(_is_eviction, status.conditions)),
+        drain_at=meta.annotations.get(DRAIN_AT_ANNOTATION, ""),
+        agrees_to_leave=meta.annotations.get(DRAIN_NOW_ANNOTATION) == "true",
     )
 
 

@@ -37,6 +37,15 @@ class Eviction(Struct, frozen=True):
     message: str = ""
 
 
+class PodNotice(Struct, frozen=True):
+    """The notice that a pod is to have."""
+
+    drain_at: str
+    """RFC 3339 time before which it is not evicted; empty to remove the notice."""
+    message: str
+    """Of the Event that reports the change to the owner of the pod."""
+
+
 class NodeDrain(Struct, frozen=True):
     """A drain of all pods of a Node that use GPUs, as the Node shows it."""
 
@@ -82,6 +91,11 @@ class DrainCluster(Protocol):
 
     async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
         """Evict a pod, if it is still the one that was read. is_dry_run: only ask whether it is allowed."""
+
+    async def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
+        """Write or remove the notice of a pod, if it is still the one of its uid. is_dry_run: only ask
+        whether it is allowed. Returns the response as for an eviction.
+        """
 
     def show(self, drains: Collection[NodeDrain]) -> None:
         """Show some drains on their Nodes, and no other drain on any Node."""

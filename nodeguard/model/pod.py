@@ -5,6 +5,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nodeguard.model.label_selector import LabelSelector
+from nodeguard.model.node import PREFIX
+
+# The annotation with the time before which a pod is not evicted, and that of its owner, who agrees to an
+# earlier eviction by the value `true`.
+DRAIN_AT_ANNOTATION = f"{PREFIX}drain-at"
+DRAIN_NOW_ANNOTATION = f"{PREFIX}drain-now"
 
 # Between the id of a GPU and the part or share of it that a pod holds, as in NVIDIA's device plugin.
 SHARED_GPU = "::"
@@ -71,6 +77,11 @@ class NodePod(Struct, frozen=True):
     """Whether it is being deleted."""
     is_evicted: bool = False
     """Whether the eviction API ends it: condition `DisruptionTarget`, reason `EvictionByEvictionAPI`."""
+    drain_at: str = ""
+    """The notice of its eviction, its annotation `nodeguard.dev/drain-at`; empty for none. Its owner can
+    write any text there."""
+    agrees_to_leave: bool = False
+    """Whether its owner agrees to an eviction before that time: annotation `nodeguard.dev/drain-now`."""
 
 
 class RejectedPods(Struct, frozen=True):

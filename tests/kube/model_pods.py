@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain
+from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodNotice
 from nodeguard.model.label_selector import LabelSelector, Requirement
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
 
@@ -122,6 +122,17 @@ class ModelPods:
 
     def show(self, drains: Collection[NodeDrain]) -> None:
         """Do nothing: there are no Nodes."""
+
+    async def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
+        """Answer as the API server: a merge patch that names the uid."""
+        stored = self._named(pod.key)
+        if stored is None:
+            return Eviction(EvictionState.GONE, "no such pod")
+        if stored.key.uid != pod.key.uid:
+            return Eviction(EvictionState.CHANGED, "another pod")
+        if not is_dry_run and stored.drain_at != notice.drain_at:
+            self.change(stored.key.uid, drain_at=notice.drain_at)
+        return Eviction(EvictionState.ACCEPTED)
 
     async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
         """Answer as the API server: it judges and uses the budget before it compares the preconditions."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from nodeguard.kube.client import ApiClient
+from nodeguard.kube.events import EventContent
 from nodeguard.kube.eviction import KubernetesDrainCluster
 from nodeguard.kube.fenced_client import FencedClient
 from nodeguard.model.eviction import EvictionState
@@ -24,7 +25,8 @@ class Pods:
 
     def __init__(self, cluster: Cluster, api: ApiClient) -> None:
         self._cluster = cluster
-        self.drain = drain_cluster(api)
+        self.events: list[EventContent] = []
+        self.drain = drain_cluster(api, self.events.append)
 
     def run(
         self,
@@ -81,6 +83,10 @@ class Pods:
     def stored(self, name: str) -> Object:
         return self._cluster.api.get(f"{PODS}/{name}")
 
+    def annotate(self, name: str, key: str, text: str) -> None:
+        """Set an annotation, as the owner of the pod does."""
+        self._cluster.api.patch(f"{PODS}/{name}", {"metadata": {"annotations": {key: text}}})
+
     def remove(self, name: str) -> None:
         """Delete a pod at once, as a kubelet does that has ended it."""
         self._cluster.api.delete(f"{PODS}/{name}")
@@ -94,6 +100,8 @@ class Pods:
         return (await self.drain.evict(evicted, is_dry_run=is_dry_run)).state
 
 
-def drain_cluster(api: ApiClient) -> KubernetesDrainCluster:
+def drain_cluster(
+    api: ApiClient, record: Callable[[EventContent], object] = lambda _: None
+) -> KubernetesDrainCluster:
     client = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 30.0, renewals=lambda: 1)
-    return KubernetesDrainCluster(client)
+    return KubernetesDrainCluster(client, record=record)

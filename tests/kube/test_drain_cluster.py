@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_set import budget_reason
 from nodeguard.kube.client import ApiClient
-from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
-from nodeguard.model.pod import PodKey
+from nodeguard.model.eviction import Eviction, EvictionState, PodNotice, PodReadError
+from nodeguard.model.pod import DRAIN_AT_ANNOTATION, DRAIN_NOW_ANNOTATION, PodKey
 from tests.controlplane.cluster import Cluster
 from tests.kube.real_pods import NODE, OTHER, Pods, drain_cluster
 
@@ -163,6 +163,62 @@ async def test_an_eviction_of_a_pod_that_is_not_ready_compares_its_uid_only(pods
     namesake = replace(before, key=replace(before.key, uid="uid-of-another"))
     assert await pods.evict(namesake) == EvictionState.CHANGED
     assert await pods.evict(replace(before, version="1")) == EvictionState.ACCEPTED
+
+
+NOTICE = PodNotice("2026-11-29T14:00:00Z", "nodeguard evicts this pod")
+
+
+async def test_a_notice_is_one_annotation_of_the_pod_with_an_event(pods: Pods) -> None:
+    pods.run("train-0")
+    before, stored = await pods.read("train-0"), pods.stored("train-0")
+    accepted = Eviction(EvictionState.ACCEPTED)
+    assert await pods.drain.write_notice(before, NOTICE, is_dry_run=True) == accepted
+    assert (await pods.read("train-0"), pods.events) == (before, [])
+    assert await pods.drain.write_notice(before, NOTICE, is_dry_run=False) == accepted
+    noticed = await pods.read("train-0")
+    assert (noticed.drain_at, noticed.agrees_to_leave) == (NOTICE.drain_at, False)
+    assert pods.stored("train-0")["metadata"]["annotations"] == {DRAIN_AT_ANNOTATION: NOTICE.drain_at}
+    # The notice has changed the pod: an eviction names its new version.
+    assert await pods.evict(before, is_dry_run=True) == EvictionState.CHANGED
+    assert await pods.evict(noticed, is_dry_run=True) == EvictionState.ACCEPTED
+    pods.annotate("train-0", DRAIN_NOW_ANNOTATION, "true")
+    assert (await pods.read("train-0")).agrees_to_leave
+    # It is written over changes of others, and names the uid only.
+    assert await pods.drain.write_notice(before, PodNotice("", "it stays"), is_dry_run=False) == accepted
+    assert pods.stored("train-0")["metadata"]["annotations"] == {DRAIN_NOW_ANNOTATION: "true"}
+    assert pods.stored("train-0")["spec"] == stored["spec"]
+    shown = [
+        (event.namespace, event.object_kind, event.uid, event.type, event.reason) for event in pods.events
+    ]
+    pod = ("default", "Pod", before.key.uid)
+    assert shown == [(*pod, "Warning", "DrainNotice"), (*pod, "Normal", "DrainWithdrawn")]
+
+
+async def test_a_notice_is_not_written_on_another_pod_of_the_name(pods: Pods) -> None:
+    pods.run("train-0")
+    before = await pods.read("train-0")
+    namesake = replace(before, key=replace(before.key, uid="uid-of-another"))
+    for is_dry_run in (True, False):
+        response = await pods.drain.write_notice(namesake, NOTICE, is_dry_run=is_dry_run)
+        assert response.state == EvictionState.CHANGED
+    assert await pods.read("train-0") == before
+    pods.remove("train-0")
+    assert (await pods.drain.write_notice(before, NOTICE, is_dry_run=False)).state == EvictionState.GONE
+    assert not pods.events
+
+
+async def test_without_the_right_a_notice_is_forbidden(pods: Pods, controlplane: Cluster) -> None:
+    pods.run("train-0")
+    before = await pods.read("train-0")
+    remedy = "with a rule of policy.drain.rules that has `when: deadline`"
+    api = await ApiClient.connect(str(controlplane.kubeconfig), headers=[("Impersonate-User", "ann")])
+    try:
+        response = await drain_cluster(api).write_notice(before, NOTICE, is_dry_run=True)
+    finally:
+        await api.close()
+    assert response.state == EvictionState.FORBIDDEN
+    assert 'cannot patch resource "pods"' in response.message
+    assert response.message.endswith(remedy)
 
 
 async def test_without_the_right_an_eviction_is_forbidden(pods: Pods, controlplane: Cluster) -> None:

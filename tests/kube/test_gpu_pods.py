@@ -67,6 +67,7 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
                 "labels": {"app": "train"},
                 "ownerReferences": [owner("Other", is_controller=False), owner("Job")],
                 "deletionTimestamp": "2026-11-23T03:00:00Z",
+                "annotations": {"nodeguard.dev/drain-at": "soon", "nodeguard.dev/drain-now": "true"},
             },
             spec={"tolerations": [{"key": QUARANTINE, "operator": "Exists"}]},
             status={"containerStatuses": [held("GPU-614b")], "conditions": [ready, condition]},
@@ -81,6 +82,8 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
         tolerates_quarantine=True,
         is_terminating=True,
         is_evicted=True,
+        drain_at="soon",
+        agrees_to_leave=True,
     )
 
 

@@ -75,7 +75,7 @@ class Leader:
             observed_node=cluster.node_named,
             is_enabled=writes_conditions,
         )
-        self.drains = KubernetesDrainCluster(permit, conditions.show)
+        self.drains = KubernetesDrainCluster(permit, conditions.show, self.send_event)
         self.executor = Executor(permit, marks, later, observed_node=cluster.node_named, on_outcome=outcome)
         self.rules = DeviceRuleWriter(permit, marks, on_rule_error)
         self.incidents = IncidentWriter(permit, later)

@@ -21,7 +21,7 @@ from nodeguard.kube.action_object import decode_action
 from nodeguard.model.action import NodeAction
 from nodeguard.model.action_store import ActionStoreError
 from nodeguard.model.drain import DrainMode, DrainPolicy
-from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodReadError
+from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodNotice, PodReadError
 from nodeguard.model.instant import Instant
 from nodeguard.model.label_selector import LabelSelector, Requirement
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
@@ -38,6 +38,7 @@ class PodCluster:
     """Pods, one disruption budget, and the stored actions. evicted: uids of the pods that the eviction API ended,
     each with the time. minimum: of the budget; allowed: of its status, which a controller updates. nodes: uids of the
     Nodes. whole: PodGroups with `disruptionMode: all`. holds: the reasons, by node. quarantined: those with a recorded quarantine, also without a candidate.
+    notices: the writes of notices, with time, name of the pod, and the time in it.
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,7 @@ class PodCluster:
         self.pods: dict[str, tuple[str, NodePod]] = {}
         self.ends: dict[str, float] = {}
         self.evicted: dict[str, float] = {}
+        self.notices: list[tuple[float, str, str]] = []
         self.minimum = 0
         self.allowed = 0
         self.whole: set[PodGroupKey] = set()
@@ -100,6 +102,16 @@ class PodCluster:
             self.ends[stored.key.uid] = self.now + GRACE
         return Eviction(EvictionState.ACCEPTED)
 
+    def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
+        """Answer as the API server: a merge patch that names the uid."""
+        if pod.key.uid not in self.pods:
+            return Eviction(EvictionState.GONE)
+        if not is_dry_run:
+            self.notices.append((self.now, pod.key.name, notice.drain_at))
+            if self.pods[pod.key.uid][1].drain_at != notice.drain_at:
+                self.change(pod.key.uid, drain_at=notice.drain_at)
+        return Eviction(EvictionState.ACCEPTED)
+
     def stored(self) -> list[NodeAction]:
         decoded = [decode_action(msgspec.json.encode(item)).action for item in self.api.objects.values()]
         return [action for action in decoded if action is not None]
@@ -128,6 +140,9 @@ class _Session:
 
     async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
         return await self._replica.evict(pod, is_dry_run=is_dry_run)
+
+    async def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
+        return await self._replica.write_notice(pod, notice, is_dry_run=is_dry_run)
 
     def show(self, drains: Collection[NodeDrain]) -> None:
         self._replica.show(drains)
@@ -241,6 +256,16 @@ class DrainReplica(ActionReader):
         if not is_dry_run:
             self._check_recorded(pod)
         response = self.world.evict(pod, is_dry_run=is_dry_run)
+        if fault == "killed after":
+            self.is_killed = True
+            raise KilledError
+        return Eviction(EvictionState.UNKNOWN, "no response") if fault == "lost response" else response
+
+    async def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
+        fault = self._fault()
+        if fault == "lost request":
+            return Eviction(EvictionState.UNKNOWN, "no response")
+        response = self.world.write_notice(pod, notice, is_dry_run=is_dry_run)
         if fault == "killed after":
             self.is_killed = True
             raise KilledError

@@ -14,7 +14,7 @@ from nodeguard.cli.main import main
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.model.action import ActionKind, ActionState
 from nodeguard.model.drain import DrainMode, DrainPolicy
-from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodReadError
+from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodNotice, PodReadError
 from nodeguard.model.label_selector import LabelSelector
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
@@ -60,6 +60,9 @@ class Pods:
         assert is_dry_run
         state = EvictionState.REFUSED if self.refusal else EvictionState.ACCEPTED
         return Eviction(state, self.refusal)
+
+    async def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
+        raise AssertionError(pod, notice, is_dry_run)
 
     def show(self, drains: Collection[NodeDrain]) -> None:
         raise AssertionError(drains)
