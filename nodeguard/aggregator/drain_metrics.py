@@ -34,7 +34,8 @@ class DrainCollector(Collector):
         states = Counter(report.state for report in self._runner.reports())
         yield gauges(
             "drains",
-            "Drains by state: would-drain in a dry run, waits for what forbids it, or running. An aggregator "
+            "Drains by state: would-drain in a dry run, waits for what forbids it, announced to its pods, or "
+            "running. An aggregator "
             "that does not lead counts only running ones.",
             "state",
             {state.value: states[state] for state in DrainState},

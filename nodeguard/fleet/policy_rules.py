@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import translate
 from functools import lru_cache
 
-from nodeguard.model.drain import DrainMode, DrainWhen
+from nodeguard.model.drain import DrainMode, DrainRule, DrainWhen
 from nodeguard.model.finding import Health
 from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.mark import DRAIN_MARKS, Mark
@@ -47,10 +47,21 @@ def mode_of(policy: Policy, check: str, mark: Mark) -> Mode:
 
 def drain_when(policy: Policy, check: str) -> DrainWhen:
     """Return when the work of a check's nodes is evicted: by the last rule that matches, else when idle."""
-    for rule in reversed(policy.drain.rules):
-        if matches_any(check_patterns(rule))(check):
-            return rule.when
-    return DrainWhen.WHEN_IDLE
+    rule = _drain_rule(policy, check)
+    return DrainWhen.WHEN_IDLE if rule is None else rule.when
+
+
+def drain_after(policy: Policy, check: str) -> float | None:
+    """Return for how many seconds pods have notice before they are evicted from a check's nodes; 0 for no
+    notice, None if none is evicted.
+    """
+    rule = _drain_rule(policy, check)
+    return None if rule is None else rule.notice_seconds
+
+
+def _drain_rule(policy: Policy, check: str) -> DrainRule | None:
+    rules = (rule for rule in reversed(policy.drain.rules) if matches_any(check_patterns(rule))(check))
+    return next(rules, None)
 
 
 def drained_checks(policy: Policy, checks: Mapping[str, Health]) -> list[str]:
@@ -63,7 +74,7 @@ def drained_checks(policy: Policy, checks: Mapping[str, Health]) -> list[str]:
         check
         for check, health in checks.items()
         if health == Health.FATAL
-        and drain_when(policy, check) == DrainWhen.IMMEDIATELY
+        and drain_after(policy, check) is not None
         and any(mode_of(policy, check, mark) == Mode.ENFORCE for mark in DRAIN_MARKS)
         and hold_on_check(policy, check) is None
     ]

@@ -32,7 +32,8 @@ def list_actions(service: ServiceState, now: Instant, uid: str = "") -> ActionLi
     views = tuple(
         action_view(action, now, running.get((action.uid, action.pods))) for action in actions[:MAX_ACTIONS]
     )
-    unrecorded = [drain for drain in service.drains if drain.state != DrainState.RUNNING]
+    recorded = {DrainState.RUNNING, DrainState.ANNOUNCED}
+    unrecorded = [drain for drain in service.drains if drain.state not in recorded]
     return ActionList(
         VERSION, rfc3339(now.wall), views, len(actions) - len(views), drain_views(unrecorded, now, uid)
     )
@@ -99,12 +100,14 @@ def action_text(action: NodeAction) -> str:
             if not action.seconds:
                 return f"attach to {gpus} again"
             return f"detach from {gpus} for {format_duration(action.seconds)}"
-        case ActionKind.DRAIN:
+        case ActionKind.DRAIN | ActionKind.DRAIN_NOTICE:
             further = len(action.pods) - 1
             others = f" and {count_noun(further, 'more pod')}" if further else ""
             groups = f", with PodGroup {', '.join(map(str, action.pod_groups))}" if action.pod_groups else ""
             jobs, omitted = limit_jobs(pod.job for pod in action.pods if pod.job)
             noun = "job" if len(jobs) == 1 else "jobs"
             of_jobs = f" of {noun} {jobs_text(jobs, omitted)}" if jobs else ""
-            return f"evict pod {action.pods[0]}{others}{of_jobs}{groups}"
+            time = f" at {rfc3339(action.deadline)} or later" if action.deadline else ""
+            verb = "announce the eviction of" if action.kind == ActionKind.DRAIN_NOTICE else "evict"
+            return f"{verb} pod {action.pods[0]}{others}{of_jobs}{groups}{time}"
     return f"{action.kind}"

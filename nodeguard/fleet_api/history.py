@@ -225,14 +225,18 @@ def _action(change: RecordedChange) -> Iterator[HistoryEntry]:
     about = action_text(action)
     if before is None:
         text = f"the agent is asked to {about}, by {action.request}"
-        if action.kind == ActionKind.DRAIN:
-            text = f"a drain begins to {about}, for the {drain_purpose(action)}"
+        if not action.kind.is_for_agent:
+            text = f"a {_drain_noun(action)} begins to {about}, for the {drain_purpose(action)}"
         yield _entry(change, "action", text, incident=action.incident)
     if action.state.is_finished and not (before is not None and before.state.is_finished):
         message = f": {action.message}" if action.message else ""
-        what = "drain" if action.kind == ActionKind.DRAIN else "request"
+        what = "request" if action.kind.is_for_agent else _drain_noun(action)
         text = f"the {what} to {about} has {_ACTION_ENDS[action.state]}{message}"
         yield _entry(change, "action", text, incident=action.incident)
+
+
+def _drain_noun(action: NodeAction) -> str:
+    return "notice" if action.kind == ActionKind.DRAIN_NOTICE else "drain"
 
 
 def _pause(change: RecordedChange) -> Iterator[HistoryEntry]:

@@ -125,7 +125,8 @@ def _known_action(spec: ActionSpec, status: ActionStatus) -> NodeAction | None:
     if spec.action not in set(ActionKind) or (status.state and status.state not in set(ActionState)):
         return None
     kind = ActionKind(spec.action)
-    if (kind == ActionKind.CLEAR and not spec.findings) or (kind == ActionKind.DRAIN and not spec.pods):
+    has_pods = bool(spec.pods) and (kind == ActionKind.DRAIN or bool(spec.deadline))
+    if (kind == ActionKind.CLEAR and not spec.findings) or (not kind.is_for_agent and not has_pods):
         return None
     return project(
         NodeAction,

@@ -180,7 +180,11 @@ class KubernetesDrainCluster:
         query = {"dryRun": "All"} if is_dry_run else None
         response = await self._write(_NOTICE_RIGHTS, "PATCH", path, body, MERGE_PATCH, query)
         if response.state == EvictionState.ACCEPTED and not is_dry_run:
-            kind, reason = ("Warning", "DrainNotice") if notice.drain_at else ("Normal", "DrainWithdrawn")
+            kind, reason = (
+                ("Warning", "NodeguardDrainNotice")
+                if notice.drain_at
+                else ("Normal", "NodeguardDrainWithdrawn")
+            )
             event = EventContent(key.name, key.uid, kind, reason, notice.message, "Pod", "v1", key.namespace)
             self._record(event)
         return response

@@ -16,16 +16,23 @@ MAX_PODS = 500
 class ActionKind(StrEnum):
     """What an action does. `Clear`: the node's agent clears findings. `DetachGpus`: it closes its handles of
     GPUs for a time, or reads them again. `Drain`: the aggregator evicts the pods that use faulty hardware.
+    `DrainNotice`: it announces that to the pods.
     """
 
     CLEAR = "Clear"
     DETACH_GPUS = "DetachGpus"
     DRAIN = "Drain"
+    DRAIN_NOTICE = "DrainNotice"
 
     @property
     def slug(self) -> str:
         """Return the kind as in options and tables: `detach-gpus`."""
-        return "detach-gpus" if self == ActionKind.DETACH_GPUS else self.value.lower()
+        return "".join(f"-{sign.lower()}" if sign.isupper() else sign for sign in self.value).lstrip("-")
+
+    @property
+    def is_for_agent(self) -> bool:
+        """Return whether the agent of the node carries it out, else the aggregator."""
+        return self in {ActionKind.CLEAR, ActionKind.DETACH_GPUS}
 
 
 class ActionState(StrEnum):
@@ -87,7 +94,8 @@ class NodeAction(Struct, frozen=True, omit_defaults=True, rename="camel"):
     attempt: int = 1
 
     deadline: int = 0
-    """Seconds since the epoch until which it waits for an answer; 0 for no limit."""
+    """Seconds since the epoch until which it waits for an answer; 0 for no limit. Of a notice, the time
+    before which its pods are not evicted."""
 
     findings: tuple[FindingKey, ...] = ()
     """To clear."""
@@ -120,8 +128,8 @@ class NodeAction(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Uids of the pods that were left when a drain failed."""
 
     begun_at: int = 0
-    """When the first eviction may have been sent, in seconds since the epoch; 0 before, and for other
-    kinds."""
+    """When the first eviction may have been sent, or when all pods of a notice had it, in seconds since the
+    epoch; 0 before, and for other kinds."""
 
     released_at: int = 0
     """When the quarantine of a drain was observed as released, in seconds since the epoch; 0 before, and for
@@ -140,9 +148,10 @@ class NodeAction(Struct, frozen=True, omit_defaults=True, rename="camel"):
     @property
     def is_closed(self) -> bool:
         """Return whether its request may be carried out again: it was withdrawn, or it is a drain with a
-        released quarantine.
+        released quarantine, or a notice.
         """
-        return self.state.is_withdrawn or (self.state.is_finished and bool(self.released_at))
+        is_final = self.kind == ActionKind.DRAIN_NOTICE or bool(self.released_at)
+        return self.state.is_withdrawn or (self.state.is_finished and is_final)
 
     @property
     def ended_at(self) -> int:

@@ -22,11 +22,18 @@ class DrainMode(StrEnum):
 
 class DrainWhen(StrEnum):
     """When the pods that use faulty hardware are evicted. `immediately`: as soon as the mark is observed, for
-    faults with work that is dead or hangs; `when-idle`: never, the pods end by themselves.
+    faults with work that is dead or hangs; `deadline`: some time after a notice to the pods, for faults with
+    work that goes on; `when-idle`: never, the pods end by themselves.
     """
 
     IMMEDIATELY = "immediately"
+    DEADLINE = "deadline"
     WHEN_IDLE = "when-idle"
+
+
+# Seconds of a notice for which the policy has no other time. Most training jobs save a checkpoint more often,
+# so that the next one falls in it.
+DEFAULT_NOTICE = 7200.0
 
 
 class UnknownHolders(StrEnum):
@@ -42,11 +49,25 @@ class DrainRule(Struct, frozen=True, forbid_unknown_fields=True):
     """When the work of some checks' nodes is evicted. The last rule that matches applies."""
 
     when: DrainWhen
-    """`immediately` evicts as soon as the quarantine is observed; `when-idle` evicts nothing."""
+    """`immediately` evicts as soon as the quarantine is observed; `deadline` after a notice to the pods;
+    `when-idle` evicts nothing."""
     check: CheckPattern | UnsetType = UNSET
     """The check that the rule is for, as a name or a pattern. Write `check` or `checks`, not both."""
     checks: CheckPatterns | UnsetType = UNSET
     """The same for several checks: names or patterns."""
+    after: Duration | UnsetType = UNSET
+    """Only with `deadline`: the time from the notice until the eviction. Without it 2 hours: most training
+    jobs save a checkpoint more often."""
+
+    @property
+    def notice_seconds(self) -> float | None:
+        """Return for how long pods have notice; 0 for no notice, None if none is evicted."""
+        match self.when:
+            case DrainWhen.DEADLINE:
+                return DEFAULT_NOTICE if self.after is UNSET else self.after
+            case DrainWhen.IMMEDIATELY:
+                return 0.0
+        return None
 
 
 class DrainLimits(Struct, frozen=True, forbid_unknown_fields=True):

@@ -22,6 +22,9 @@ EVICTIONS: set[Right] = {
     ("resourceclaims", "get"),
 }
 
+# The rights to Events in all namespaces, beside those in its own.
+NOTICES: set[Right] = {("pods", "patch")}
+
 # Values that differ from the defaults, with the rights that they add and remove.
 SWITCHES: dict[str, tuple[Mapping[str, Any], set[Right], set[Right]]] = {
     "cordons": ({"policy": {"markWith": {"cordon": True}}}, {("cordons", "create")}, set()),
@@ -37,6 +40,16 @@ SWITCHES: dict[str, tuple[Mapping[str, Any], set[Right], set[Right]]] = {
     "drains": ({"policy": {"drain": {"mode": "enforce"}}}, EVICTIONS, set()),
     "drains and no jobs": (
         {"policy": {"drain": {"mode": "enforce"}}, "jobs": {"read": False}},
+        EVICTIONS,
+        set(),
+    ),
+    "announced drains": (
+        {"policy": {"drain": {"mode": "observe", "rules": [{"check": "gpu-lost", "when": "deadline"}]}}},
+        {*EVICTIONS, *NOTICES},
+        set(),
+    ),
+    "drains at once": (
+        {"policy": {"drain": {"mode": "enforce", "rules": [{"check": "gpu-lost", "when": "immediately"}]}}},
         EVICTIONS,
         set(),
     ),

@@ -83,6 +83,22 @@ def test_the_gangs_that_leave_whole_are_named(fleet: Fleet, state: DrainState) -
     assert line.endswith(" evicted, with all pods of PodGroup team-a/train")
 
 
+def test_a_drain_with_notice_shows_its_time(fleet: Fleet) -> None:
+    announced = replace(drain(fleet, 0, DrainState.ANNOUNCED), evict_at=fleet.wall + 60.0)
+    pods, time = "2 pods (team-a/train-0, team-a/train-1)", rfc3339(fleet.wall + 60.0)
+    shown = facts(status_view(status_of(fleet, [announced], [])))["drains"]
+    assert shown == f"node node-0: evicts {pods} at {time} or later"
+    [view] = drain_views([announced], fleet.now)
+    assert view.evict_at == time
+    waits = drain(fleet, 1, DrainState.WAITS, "a budget")
+    counted = facts(status_view(status_of(fleet, [announced, waits], [])))["drains"]
+    assert counted.startswith("1 waiting, 1 announced; node node-1: ")
+    dry = facts(
+        status_view(status_of(fleet, [drain(fleet, 0, DrainState.WOULD_DRAIN, "after a notice of 2h")], []))
+    )
+    assert dry["drains"] == f"node node-0: dry run: it would evict {pods}: after a notice of 2h"
+
+
 def test_a_failed_drain_is_named_first(fleet: Fleet) -> None:
     waits = drain(fleet, 0, DrainState.WAITS, "a budget")
     assert facts(status_view(status_of(fleet, [waits], [failed(fleet, 1)])))["drains"] == (

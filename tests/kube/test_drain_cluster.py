@@ -191,7 +191,7 @@ async def test_a_notice_is_one_annotation_of_the_pod_with_an_event(pods: Pods) -
         (event.namespace, event.object_kind, event.uid, event.type, event.reason) for event in pods.events
     ]
     pod = ("default", "Pod", before.key.uid)
-    assert shown == [(*pod, "Warning", "DrainNotice"), (*pod, "Normal", "DrainWithdrawn")]
+    assert shown == [(*pod, "Warning", "NodeguardDrainNotice"), (*pod, "Normal", "NodeguardDrainWithdrawn")]
 
 
 async def test_a_notice_is_not_written_on_another_pod_of_the_name(pods: Pods) -> None:

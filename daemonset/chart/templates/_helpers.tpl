@@ -36,6 +36,13 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- if (index . 0).Values.priorityClass.create }}nodeguard{{ else }}{{ index . 1 }}{{ end -}}
 {{- end }}
 
+{{/* Whether a rule of drains announces evictions to pods; empty for none. */}}
+{{- define "nodeguard.drainNotices" -}}
+{{- if ne (dig "drain" "mode" "disabled" .Values.policy) "disabled" }}
+{{- range dig "drain" "rules" list .Values.policy }}{{ if eq .when "deadline" }}true{{ end }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* The directory where the aggregator finds the certificate of cert-manager. */}}
 {{- define "nodeguard.certificateDirectory" -}}
 /run/secrets/certificate

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_notice import have_agreed
 from nodeguard.fleet.act.drain_set import DrainSet, budget_reason, drain_set, pod_groups, with_gangs
 from nodeguard.model.action import NodeAction
 from nodeguard.model.drain import UnknownHolders
@@ -52,11 +53,12 @@ async def assess(
     count another. A pod that ends already needs no eviction and uses no budget.
     """
     try:
-        pods = await cluster.with_claims(candidate.node, await cluster.node_pods(candidate.node))
-        local = drain_set(candidate, pods, unknown_holders)
-        found = await _with_gangs(cluster, local, node_restraint)
-        if found.reason:
-            return Assessment(found.pods, found.reason, groups=found.groups)
+        found = await found_set(cluster, candidate, unknown_holders, node_restraint)
+        reason = found.reason
+        if candidate.is_early and not have_agreed(found.pods):
+            reason = reason or "a pod does not agree to leave before the time of its notice"
+        if reason:
+            return Assessment(found.pods, reason, groups=found.groups)
         to_evict = [pod for pod in found.pods if not pod.is_terminating]
         protected = set()
         for namespace in sorted({pod.key.namespace for pod in to_evict}):
@@ -72,10 +74,17 @@ async def assess(
     return Assessment(found.pods, namespaces=frozenset(protected), groups=found.groups)
 
 
-async def _with_gangs(
-    cluster: DrainCluster, found: DrainSet, node_restraint: Callable[[str], str]
+async def found_set(
+    cluster: DrainCluster,
+    candidate: DrainCandidate,
+    unknown_holders: UnknownHolders,
+    node_restraint: Callable[[str], str],
 ) -> DrainSet:
-    """Return the set of a node with all pods of the gangs that leave whole. Raises PodReadError."""
+    """Return the pods that leave with a candidate, with all pods of the gangs that leave whole. The arguments
+    are those of `assess`. Raises PodReadError.
+    """
+    pods = await cluster.with_claims(candidate.node, await cluster.node_pods(candidate.node))
+    found = drain_set(candidate, pods, unknown_holders)
     if found.reason:
         return found
     whole = [group for group in pod_groups(found.pods) if await cluster.leaves_whole(group)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
+from nodeguard.config.amounts import format_duration
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.model.action import NodeAction
@@ -51,11 +52,15 @@ def _report(
     state, reason, pods = DrainState.WAITS, candidate.blocker, tuple[PodKey, ...]()
     groups: tuple[PodGroupKey, ...] = ()
     remaining: tuple[str, ...] | None = None
+    evict_at = 0.0
     if action is not None:
         if action.state.is_finished:
             return None
         state, reason, pods = DrainState.RUNNING, attempt.reason, action.pods
         groups, remaining = action.pod_groups, attempt.remaining
+    elif candidate.notice is not None:
+        state, reason, evict_at = DrainState.ANNOUNCED, "", candidate.notice.deadline
+        pods, groups = candidate.notice.pods, candidate.notice.pod_groups
     elif not candidate.blocker:
         assessment = attempt.assessment
         if assessment is None or not (assessment.reason or assessment.pods):
@@ -63,6 +68,8 @@ def _report(
         reason, pods = assessment.reason, tuple(pod.key for pod in assessment.pods)
         groups = assessment.groups
         state = DrainState.WAITS if reason else DrainState.WOULD_DRAIN
+        if candidate.after and not reason:
+            reason = f"after a notice of {format_duration(candidate.after)}"
     return DrainReport(
         candidate.node,
         candidate.uid,
@@ -74,4 +81,5 @@ def _report(
         pods,
         groups,
         remaining,
+        evict_at,
     )

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.actions.drain_assessment import Assessment, assess, recorded_pods, try_evictions
 from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
+from nodeguard.aggregator.actions.drain_notices import DrainNotices
 from nodeguard.aggregator.actions.drain_reports import drain_reports
 from nodeguard.aggregator.actions.keyed_tasks import KeyedTasks
 from nodeguard.aggregator.clock import current_instant
@@ -109,6 +110,7 @@ class DrainRunner:
         self._present: Collection[DrainCandidate] = ()
         self._attempts: dict[_Key, DrainAttempt] = {}
         self._tasks = KeyedTasks[_Key](self._on_ended)
+        self._notices = DrainNotices(fleet.policy, fleet.node_restraint, store, self._on_ended, now)
         self._assessing = asyncio.Semaphore(_ASSESSED)
         self._draining = asyncio.Semaphore(_DRAINED)
         self._wake = asyncio.Event()
@@ -134,11 +136,13 @@ class DrainRunner:
                         await self._wake.wait()
         finally:
             self._tasks.cancel()
+            self._notices.cancel()
 
     async def turn(self) -> None:
         """Do what is due, once, and wait until it is done."""
         await self._follow_session()
         self._start_due()
+        await self._notices.wait()
         await self._tasks.wait()
 
     async def _follow_session(self) -> None:
@@ -149,6 +153,7 @@ class DrainRunner:
         if cluster is self._session:
             return
         self._tasks.cancel()
+        self._notices.reset()
         self._session, self._attempts = None, {}
         try:
             if cluster is not None:
@@ -165,9 +170,12 @@ class DrainRunner:
         now, cluster = self._now(), self._session
         drains = self._drains()
         self._ages.follow(drains, now)
-        self._present = () if cluster is None else self._fleet.candidates(now)
+        self._present = ()
         if cluster is None:
             return
+        present = self._fleet.candidates(now)
+        self._notices.start_due(present, cluster)
+        self._present = self._notices.awaited(present, now)
         candidates = {(candidate.uid, candidate.request): candidate for candidate in self._present}
         running = {
             (action.uid, action.request): action for action in drains if action.state == ActionState.RUNNING
@@ -204,24 +212,24 @@ class DrainRunner:
         self.wake()
 
     def requested(self) -> list[NodeAction]:
-        """Return the drains that are requested now, for the action loop. A drain that this leader has not
-        looked at yet stays as it is.
+        """Return the drains and notices that are requested now, for the action loop. A drain that this leader
+        has not looked at yet stays as it is.
         """
-        drains = self._drains()
+        drains, notices, now = self._drains(), self._notices.requested(), self._now()
         if self._session is None:
-            return [action for action in drains if not action.is_closed]
+            return [*(action for action in drains if not action.is_closed), *notices]
         # The store may have a drain by hand that is new since the latest turn.
-        self._present = self._fleet.candidates(self._now())
+        self._present = self._notices.awaited(self._fleet.candidates(now), now)
         withdrawing = {
             action.key
             for action in drains
             if (attempt := self._attempts.get((action.uid, action.request))) is not None
             and attempt.is_withdrawing(action)
         }
-        return requested_drains(drains, self._present, self._assessed(drains), withdrawing)
+        return [*requested_drains(drains, self._present, self._assessed(drains), withdrawing), *notices]
 
     def outcomes(self) -> dict[str, ActionOutcome]:
-        """Return the outcomes of running drains, by key of the action, and why others are withdrawn."""
+        """Return the outcomes of running drains and notices, by key, and why other drains are withdrawn."""
         outcomes = {}
         for action in self._drains():
             outcome, reason = self._attempt(action).outcome, self._withdrawal_reason(action)
@@ -229,7 +237,7 @@ class DrainRunner:
                 outcome = ActionOutcome(ActionState.CANCELLED, 0, f"no pod was evicted: {reason}")
             if outcome is not None:
                 outcomes[action.key] = outcome
-        return outcomes
+        return {**outcomes, **self._notices.outcomes()}
 
     def _withdrawal_reason(self, action: NodeAction) -> str:
         """Return why a stored drain is not requested any more; empty if it is, or has no fault any more."""

@@ -19,7 +19,7 @@ from nodeguard.fleet.act.drain_progress import released_drains
 from nodeguard.fleet.act.progress import ActionOutcome, ActionProgress, progress
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.wall_clock import WallClock
-from nodeguard.model.action import ActionKind, NodeAction
+from nodeguard.model.action import NodeAction
 from nodeguard.model.action_store import ActionStore, ActionStoreError
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant
@@ -119,7 +119,7 @@ class ActionLoop:
             return False
         due = self._progress()
         self._next_change = due.next_change
-        self._outbox.run(action for action in due.start if action.kind != ActionKind.DRAIN)
+        self._outbox.run(action for action in due.start if action.kind.is_for_agent)
         if not (self._may_write() and await self._write(due)):
             return False
         if self._drains is not None:

@@ -20,6 +20,7 @@ _HEADERS = ("Node", "State", "Since", "Pods", "Reason")
 _STATES = {
     DrainState.WAITS: ("waits", "suspect"),
     DrainState.RUNNING: ("evicts", "warning"),
+    DrainState.ANNOUNCED: ("announced", "warning"),
     DrainState.WOULD_DRAIN: ("dry run", "dim"),
 }
 
@@ -55,7 +56,7 @@ def _unfinished(status: FleetStatus) -> Iterator[tuple[Html, ...]]:
     for drain in sorted(status.drains, key=lambda drain: order.index(DrainState(drain.state))):
         text, style = _STATES[DrainState(drain.state)]
         target = element("span", target_text(drain.resource), class_="target") if drain.resource else EMPTY
-        reason = "the policy only observes" if drain.state == DrainState.WOULD_DRAIN else drain.reason
+        reason = _reason(drain)
         yield (
             join((_node(drain.node), target)),
             element("b", text, class_=style),
@@ -70,6 +71,15 @@ def _pods(drain: DrainView) -> str:
         return ""
     left = f"; {drain.left} not gone" if drain.left is not None else ""
     return f"{pod_names(drain.pods)}{left}"
+
+
+def _reason(drain: DrainView) -> str:
+    match drain.state:
+        case DrainState.WOULD_DRAIN:
+            return f"the policy only observes; {drain.reason}".rstrip("; ")
+        case DrainState.ANNOUNCED:
+            return f"it evicts them at {drain.evict_at} or later"
+    return drain.reason
 
 
 def _node(name: str) -> Html:

@@ -165,32 +165,33 @@ def _drain(
 ) -> Iterator[ConfigError]:
     """Yield warnings for drains that evict nothing, or that evict for every check."""
     mode, rules = policy.drain.mode, policy.drain.rules
-    immediate = [at for at, rule in enumerate(rules) if rule.when == DrainWhen.IMMEDIATELY]
+    evicting = [at for at, rule in enumerate(rules) if rule.when != DrainWhen.WHEN_IDLE]
     drain = ("drain", "mode") if ("drain", "mode") in located.lines else ("drain",)
     if mode == DrainMode.DISABLED:
-        if immediate:
+        if evicting:
             problem = "no pod is evicted while `mode` is `disabled`"
             yield located.error(drain, problem, "write `mode: observe`, or remove the rules")
         return
     if not has_pods:
         problem = "has no effect: without Kubernetes there are no pods to evict"
         yield located.error(drain, problem, "write `mode: disabled`, and drain by your scheduler")
-    elif not immediate:
-        yield located.error(drain, "evicts nothing: no rule is `immediately`", "add a rule to `rules`")
-    elif not drained_checks(policy, checks) and any(_drains(policy, checks, at) for at in immediate):
+    elif not evicting:
+        problem = "evicts nothing: no rule is `immediately` or `deadline`"
+        yield located.error(drain, problem, "add a rule to `rules`")
+    elif not drained_checks(policy, checks) and any(_drains(policy, checks, at) for at in evicting):
         problem = "evicts nothing: the quarantine of none of its checks is enforced"
         yield located.error(drain, problem, "enforce `quarantine` for these checks in `modeRules` first")
     for at, rule in enumerate(rules):
         place = _checks_field(located, ("drain", "rules", at))
         matching = [check for check in checks if _matches(rule, check)]
-        is_immediate = rule.when == DrainWhen.IMMEDIATELY
+        is_evicting = at in evicting
         if matching and all(drain_when(policy, check) != rule.when for check in matching):
             problem = "has no effect: later rules match each of its checks, and the last match applies"
             yield located.error(place, problem, "move it to the end")
-        elif is_immediate and matching and not _drains(policy, checks, at):
+        elif is_evicting and matching and not _drains(policy, checks, at):
             problem = "evicts nothing: none of its checks is fatal, which a quarantine needs"
             yield located.error(place, problem, "name fatal checks: see `nodeguard checks`")
-        elif is_immediate and mode == DrainMode.ENFORCE and "*" in check_patterns(rule):
+        elif is_evicting and mode == DrainMode.ENFORCE and "*" in check_patterns(rule):
             problem = "every fatal check evicts pods, also new checks of the next version"
             yield located.error(place, problem, "name the checks that have proven to be right")
 

@@ -12,7 +12,7 @@ from nodeguard.aggregator.policy.schema import PolicySpec
 from nodeguard.config.amounts import format_duration
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument, require_unique
-from nodeguard.model.drain import DrainRule
+from nodeguard.model.drain import DrainRule, DrainWhen
 from nodeguard.model.policy import CheckLimit, CheckOverride, Hold, ModeRule, Silence
 
 # Source: Kubernetes, labels and selectors, syntax and character set.
@@ -54,6 +54,9 @@ def _validate_rows(located: YamlDocument, spec: PolicySpec) -> None:
             raise located.error((*place, "check"), "excludes `checks`", "remove one of them")
         if isinstance(row, (ModeRule, CheckOverride, DrainRule)) and not names:
             raise located.error(place, "has no checks", "add `check: gpu-lost` or `checks: [gpu-*]`")
+        if isinstance(row, DrainRule) and row.after is not UNSET and row.when != DrainWhen.DEADLINE:
+            problem = f"has no effect with `when: {row.when}`"
+            raise located.error((*place, "after"), problem, "remove it, or write `when: deadline`")
         if isinstance(row, Hold):
             _validate_hold(located, place, row, names)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nodeguard.config.amounts import format_share
 from nodeguard.fleet.budget_limits import CONFIRMED_SHARE, fleet_limits
-from nodeguard.fleet.policy_rules import drained_checks, hold_on_check, mode_of
+from nodeguard.fleet.policy_rules import drain_after, drained_checks, hold_on_check, mode_of
 from nodeguard.fleet.state.topology.topologies import is_pattern
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.view import Field, Heading, Section, View
@@ -146,9 +146,12 @@ def _drain(policy: Policy, checks: Mapping[str, Health], count: int | None) -> s
         "pods are evicted" if policy.drain.mode == DrainMode.ENFORCE else "dry run: pods would be evicted"
     )
     nodes = _nodes(limits.nodes, max(1, int(limits.nodes * count)) if count else None)
+    notices = {after for check in names if (after := drain_after(policy, check))}
+    times = " or ".join(format_duration(after) for after in sorted(notices))
+    notice = f". Pods of rules with a deadline have notice for {times}" if notices else ""
     return (
-        f"{effect} for {count_noun(len(names), 'check')}: {_names(names)}. At a time at most {nodes} of all "
-        f"nodes, and {limits.domain} of a domain; {limits.hourly} new in 1 h. "
+        f"{effect} for {count_noun(len(names), 'check')}: {_names(names)}{notice}. At a time at most {nodes} "
+        f"of all nodes, and {limits.domain} of a domain; {limits.hourly} new in 1 h. "
         f"A drain fails after {format_duration(policy.drain.finish_within)}"
     )
 

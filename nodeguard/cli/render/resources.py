@@ -307,7 +307,11 @@ def _action_state(action: ActionView) -> StyledText:
 
 
 def _action_progress(action: ActionView) -> str:
-    nouns: dict[str, str] = {ActionKind.DRAIN: "pod", ActionKind.CLEAR: "finding"}
+    nouns: dict[str, str] = {
+        ActionKind.DRAIN: "pod",
+        ActionKind.DRAIN_NOTICE: "pod",
+        ActionKind.CLEAR: "finding",
+    }
     noun = nouns.get(action.kind, "")
     return f"{action.carried_out} of {count_noun(action.parts, noun)}" if noun else ""
 

@@ -13,10 +13,10 @@ from msgspec import Struct
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import MarkRequest, resource_of
 from nodeguard.fleet.decide.restraints import Restraint
-from nodeguard.fleet.policy_rules import drain_when
+from nodeguard.fleet.policy_rules import drain_after
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
-from nodeguard.model.drain import DrainWhen
+from nodeguard.model.action import NodeAction
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import MarkCause, NodeMarks
 from nodeguard.model.policy import Policy
@@ -46,6 +46,12 @@ class DrainCandidate(Struct, frozen=True):
     """Why its work stays for now; empty if nothing forbids the drain."""
     is_on_device: bool = False
     """Whether only the GPU has the mark, so that the Node takes new pods."""
+    after: float = 0.0
+    """Seconds of notice that its pods get before they are evicted; 0 for none."""
+    notice: NodeAction | None = None
+    """The notice that its pods have; None for none, and once it is over."""
+    is_early: bool = False
+    """Whether the notice is over only because all its pods agreed: they must still do when they leave."""
 
     @property
     def request(self) -> str:
@@ -105,6 +111,7 @@ def drain_candidates(
                 gpu_ids=tuple(sorted(ids)),
                 blocker=_blocker(members, placement, restraint, degraded),
                 is_on_device=all(request.device is not None for request in members),
+                after=min(drain_after(policy, request.check) or 0.0 for request in members),
             )
 
 
@@ -132,7 +139,7 @@ def _is_to_drain(policy: Policy, decision: MarkDecision) -> bool:
         decision.state == IncidentState.MARKED
         and request.mark.kind.drains
         and not request.injected
-        and drain_when(policy, request.check) == DrainWhen.IMMEDIATELY
+        and drain_after(policy, request.check) is not None
     )
 
 

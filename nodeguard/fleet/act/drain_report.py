@@ -11,11 +11,12 @@ from nodeguard.model.pod import PodGroupKey, PodKey
 
 class DrainState(StrEnum):
     """The state of a drain that is not finished. `would-drain`: the policy only observes. `waits`: its reason
-    forbids it for now. `running`: it is recorded, and its pods leave.
+    forbids it for now. `announced`: its pods have notice. `running`: it is recorded, and its pods leave.
     """
 
     WOULD_DRAIN = "would-drain"
     WAITS = "waits"
+    ANNOUNCED = "announced"
     RUNNING = "running"
 
 
@@ -34,13 +35,16 @@ class DrainReport(Struct, frozen=True):
     since the epoch."""
     state: DrainState
     reason: str = ""
-    """Why it waits, or what a running drain waits for; empty for nothing."""
+    """Why it waits, or what a running drain waits for; empty for nothing. Of a dry run, the notice that the
+    pods would get first."""
     pods: tuple[PodKey, ...] = ()
     """The pods that leave, as far as they are known."""
     pod_groups: tuple[PodGroupKey, ...] = ()
     """PodGroups of which all pods leave, also those on other nodes."""
     remaining: tuple[str, ...] | None = None
     """Uids of the pods of a running drain that are not gone; None if they were not read."""
+    evict_at: float = 0.0
+    """The time of the notice, in seconds since the epoch; 0 without one."""
 
     @property
     def left(self) -> int | None:

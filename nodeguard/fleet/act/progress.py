@@ -23,9 +23,9 @@ _DRAIN_WITHDRAWN = "no pod was evicted: the fault ended, or the policy drains it
 
 
 class ActionOutcome(Struct, frozen=True):
-    """The end of a running action, or the begin of its evictions. carried_out, remaining: as in NodeAction.
-    state: Succeeded, Failed or Unknown; Running for a drain that is about to evict its first pod; Cancelled
-    for one that is no longer requested, with the reason.
+    """The end of a running action, or its begin. carried_out, remaining: as in NodeAction. state: Succeeded,
+    Failed or Unknown; Superseded for a notice; Running for a drain that is about to evict its first pod, and
+    for a notice that all its pods have; Cancelled for a drain that is no longer requested, with the reason.
     """
 
     state: ActionState
@@ -129,19 +129,19 @@ def _next_state(
 ) -> NodeAction:
     """Return an action that is not finished as it goes on. no_longer: why it is not wanted, else empty."""
     is_running = action.state == ActionState.RUNNING
-    if outcome is not None and outcome.state.is_withdrawn:
+    if outcome is not None and outcome.state == ActionState.CANCELLED:
         outcome = None
     if outcome is not None and is_running and outcome.state != ActionState.RUNNING:
         after = _changed(action, outcome.state, outcome.message, now, outcome.carried_out)
         return replace(after, remaining=outcome.remaining)
     if no_longer:
         return _withdrawn(action, no_longer, now)
-    if action.deadline and age(action.created_at) >= _most_age(action):
+    if action.deadline and action.kind.is_for_agent and age(action.created_at) >= _most_age(action):
         message = "the agent did not answer in time"
         return _changed(action, ActionState.UNKNOWN if is_running else ActionState.FAILED, message, now)
     if not is_running:
         return _changed(action, ActionState.RUNNING, "", now)
-    # The only outcome of an action that goes on is the begin of its evictions.
+    # The only outcome of an action that goes on is its begin.
     return replace(action, begun_at=int(now)) if outcome is not None and not action.begun_at else action
 
 

@@ -38,9 +38,11 @@ class DrainView(Struct, frozen=True):
     checks: tuple[str, ...]
     """The checks of its findings, worst first."""
     state: str
-    """`would-drain`: nothing forbids it, and nothing is evicted; `waits`; or `running`."""
+    """`would-drain`: nothing forbids it, and nothing is evicted; `waits`; `announced`: its pods have notice;
+    or `running`."""
     reason: str
-    """Why it waits, or what a running drain waits for; empty for nothing."""
+    """Why it waits, or what a running drain waits for; empty for nothing. Of a dry run, the notice that the
+    pods would get first."""
     pods: tuple[PodView, ...]
     """The pods that leave, as far as they are known."""
     since: str
@@ -51,6 +53,8 @@ class DrainView(Struct, frozen=True):
     """PodGroups of which all pods leave, also those on other nodes."""
     left: int | None = None
     """How many of the pods of a running drain are not gone; null before they were read."""
+    evict_at: str = ""
+    """Time before which no pod is evicted that does not agree; empty without a notice."""
 
 
 class DrainPreview(Struct, frozen=True):

@@ -36,6 +36,7 @@ def drains_field(status: FleetStatus) -> Field | None:
         "failed": len(failed) + status.failed_drains_omitted,
         "running": sum(drain.state == DrainState.RUNNING for drain in drains),
         "waiting": len(waiting),
+        "announced": sum(drain.state == DrainState.ANNOUNCED for drain in drains),
         "in a dry run": sum(drain.state == DrainState.WOULD_DRAIN for drain in drains),
         "more": status.drains_omitted,
     }
@@ -117,11 +118,13 @@ def requested_drains_text(drains: Sequence[NodeAction]) -> str:
 
 def drain_text(drain: DrainView) -> str:
     """Return what leaves a node, or why it stays."""
+    reason = f": {drain.reason}" if drain.reason else ""
     match drain.state:
         case DrainState.WOULD_DRAIN:
-            return f"dry run: it would evict {pod_names(drain.pods)}{_gangs(drain)}"
+            return f"dry run: it would evict {pod_names(drain.pods)}{_gangs(drain)}{reason}"
+        case DrainState.ANNOUNCED:
+            return f"evicts {pod_names(drain.pods)}{_gangs(drain)} at {drain.evict_at} or later"
         case DrainState.RUNNING:
-            reason = f": {drain.reason}" if drain.reason else ""
             remaining = f", {drain.left} of them not gone" if drain.left is not None else ""
             return f"evicts {pod_names(drain.pods)}{_gangs(drain)}{remaining}{reason}"
     resource = "the node" if drain.resource == NODE else target_label(drain.resource)

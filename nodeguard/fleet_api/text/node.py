@@ -185,11 +185,11 @@ _ACTION_STATES = {
 
 def _action(action: ActionView) -> Field:
     """Return the field of a request to the agent of the node, with the answer, or of a drain."""
-    is_drain = action.kind == ActionKind.DRAIN
+    is_drain = action.kind in {ActionKind.DRAIN, ActionKind.DRAIN_NOTICE}
     state, message = action.state.value.lower(), action.message
     if not is_drain:
         state = _ACTION_STATES.get(action.state, state)
-    elif action.state == ActionState.RUNNING:
+    elif action.kind == ActionKind.DRAIN and action.state == ActionState.RUNNING:
         # The field of the drain has what it waits for.
         message = f"{action.carried_out} of {count_noun(action.parts, 'pod')} gone"
     by = f"for the {drain_purpose(action)}" if is_drain else f"requested by {action.request}"

@@ -8,6 +8,7 @@ from nodeguard.aggregator.pages.change_feed import fingerprint
 from nodeguard.aggregator.pages.views import Fleet, fleet_page
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.instant import rfc3339
 from nodeguard.model.pod import PodKey
 from tests.aggregator.pages.page_text import faulty, links, text
 from tests.aggregator.pages.scenes import HOSTILE, gpu_name
@@ -53,6 +54,13 @@ def test_drains_are_listed_those_that_need_a_person_first() -> None:
     assert f"/nodes/{gpu_name(100)}" in links(page)
     # The facts of the policy do not repeat it.
     assert text(page).count("refused") == 1
+
+
+def test_a_drain_with_notice_shows_its_time() -> None:
+    at = faulty().now.wall + 60.0
+    announced = replace(drain(133, DrainState.ANNOUNCED), evict_at=at)
+    page = text(fleet_page(drained([announced], []), ""))
+    assert f"announced 2 min 1 pod (team-a/train-0) it evicts them at {rfc3339(at)} or later" in page
 
 
 def test_further_drains_are_counted() -> None:

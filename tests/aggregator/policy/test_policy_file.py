@@ -125,7 +125,7 @@ def test_the_commented_rows_of_the_example_are_valid(tmp_path: Path) -> None:
         policy.locations,
         policy.drain.rules,
     )
-    assert [len(part) for part in shown] == [2, 1, 1, 3, 1, 2, 2, 1]
+    assert [len(part) for part in shown] == [2, 1, 1, 3, 1, 2, 2, 2]
 
 
 WHOLE = """
@@ -262,8 +262,10 @@ INVALID = {
     "pools: [{name: a, labels: {Example.com/gpu: a}}]\n": "Example.com/gpu: 'Example.com/gpu' is not a valid label key: write it like rack or topology.kubernetes.io/zone",
     "holds: [{labels: {gpu: a b}}]\n": "gpu: 'a b' is not a valid label value: write up to 63 letters, digits, '-', '_' and '.', a letter or digit first and last",
     "drain: {rules: [{when: immediately}]}\n": "rules[0]: has no checks: add `check: gpu-lost` or `checks: [gpu-*]`",
+    "drain: {rules: [{check: a, when: immediately, after: 2h}]}\n": "after: has no effect with `when: immediately`: remove it, or write `when: deadline`",
+    "drain: {rules: [{check: a, when: deadline, after: 2}]}\n": "after: 2 has no unit: write it like 30s or 10m or 8h",
     "drain: {rules: [{check: a, checks: [b], when: immediately}]}\n": "check: excludes `checks`: remove one of them",
-    "drain: {rules: [{check: a, when: idle}]}\n": "when: 'idle' is not valid: use one of immediately, when-idle; did you mean when-idle?",
+    "drain: {rules: [{check: a, when: idle}]}\n": "when: 'idle' is not valid: use one of immediately, deadline, when-idle; did you mean when-idle?",
     "holds: [{reason: x}]\n": "holds[0]: holds nothing: add `node`, `labels` or `checks`",
     "holds: [{node: a, check: b}]\n": "check: excludes `node`: a hold is of nodes or of checks: write two holds",
     "holds: [{node: Gpu_1}]\n": "node: 'Gpu_1' does not fit: write it like gpu-7 or rack-12-*",

@@ -41,11 +41,12 @@ WARNINGS = {
     "silences: [{check: gpu-lost, until: 2027-01-15T08:00:00Z}]\n": "until: has expired: remove the silence, or extend it",
     "{topologies: {rack: [row]}, nodeLocations: [{node: a, rack: r1}]}\n": "rack: has no effect: `nodeLocations` define this topology: remove one of the two",
     "drain: {rules: [{check: gpu-lost, when: immediately}]}\n": "drain: no pod is evicted while `mode` is `disabled`: write `mode: observe`, or remove the rules",
-    "drain: {mode: enforce}\n": "mode: evicts nothing: no rule is `immediately`: add a rule to `rules`",
+    "drain: {mode: enforce}\n": "mode: evicts nothing: no rule is `immediately` or `deadline`: add a rule to `rules`",
     "drain: {mode: observe, rules: [{check: gpu-lost, when: immediately}]}\n": "mode: evicts nothing: the quarantine of none of its checks is enforced: enforce `quarantine` for these checks in `modeRules` first",
     "drain: {mode: enforce, rules: [{check: port-flap, when: immediately}]}\n": "check: evicts nothing: none of its checks is fatal, which a quarantine needs: name fatal checks: see `nodeguard checks`",
     "{modeRules: [{check: gpu-lost, mode: enforce}], drain: {mode: enforce, rules: [{check: '*', when: immediately}]}}\n": "check: every fatal check evicts pods, also new checks of the next version: name the checks that have proven to be right",
     "{modeRules: [{check: gpu-lost, mode: enforce}], drain: {mode: enforce, rules: [{check: gpu-lost, when: when-idle}, {check: gpu-*, when: immediately}]}}\n": "check: has no effect: later rules match each of its checks, and the last match applies: move it to the end",
+    "drain: {mode: observe, rules: [{check: port-flap, when: deadline}]}\n": "check: evicts nothing: none of its checks is fatal, which a quarantine needs: name fatal checks: see `nodeguard checks`",
     "drain: {rules: [{check: fpga, when: when-idle}]}\n": "check: 'fpga' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
     "silences: [{reason: quiet}]\n": "silences[0]: no incident or Event is ever written: add `check`, `node` or `until`",
 }  # fmt: skip

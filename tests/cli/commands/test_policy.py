@@ -88,6 +88,9 @@ drain: {mode: %s, rules: [{checks: [gpu-lost*, driver-unresponsive], when: immed
     assert f"drain pods are evicted for 1 check: gpu-lost. {limits}" in " ".join(page.split())
     _, page = printed(tmp_path, capsys, text % "observe")
     assert "drain dry run: pods would be evicted for 1 check: gpu-lost." in " ".join(page.split())
+    _, page = printed(tmp_path, capsys, text.replace("immediately", "deadline, after: 90m") % "enforce")
+    notice = "for 1 check: gpu-lost. Pods of rules with a deadline have notice for 1 h 30 min. At a time"
+    assert notice in " ".join(page.split())
     _, page = printed(tmp_path, capsys, "drain: {mode: enforce}\n")
     assert "drain no pod is evicted for any check" in " ".join(page.split())
     _, output = printed(tmp_path, capsys, text % "enforce", "-o", "json")

@@ -143,6 +143,26 @@ def test_a_check_without_a_rule_or_in_a_dry_run_drains_nothing() -> None:
     assert candidates(faulty(policy=replace(DRAINS, drain=replace(EVICT, mode=DrainMode.DISABLED)))) == []
 
 
+@pytest.mark.parametrize(
+    ("rules", "after"),
+    [
+        ((DrainRule(DrainWhen.DEADLINE, check="gpu-lost", after=600.0),), 600.0),
+        ((DrainRule(DrainWhen.DEADLINE, check="gpu-lost"),), 7200.0),
+        ((DrainRule(DrainWhen.IMMEDIATELY, check="gpu-lost"),), 0.0),
+        (
+            (
+                DrainRule(DrainWhen.DEADLINE, check="gpu-lost", after=600.0),
+                DrainRule(DrainWhen.DEADLINE, check="gpu-ecc", after=60.0),
+            ),
+            60.0,
+        ),
+    ],
+)
+def test_the_shortest_notice_of_the_rules_counts(rules: tuple[DrainRule, ...], after: float) -> None:
+    policy = replace(DRAINS, drain=replace(EVICT, rules=rules))
+    assert only(faulty(finding(), finding("gpu-ecc"), policy=policy)).after == after
+
+
 def test_an_injected_fault_drains_nothing_and_a_real_one_beside_it_does() -> None:
     fleet = Fleet(16, replace(DRAINS, injection=InjectionPolicy(allowed=True)))
     fleet.report(0, injected=(finding(),))

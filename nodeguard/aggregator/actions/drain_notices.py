@@ -1,0 +1,282 @@
+"""The notices of drains: the leader announces the eviction of pods, and lets their drain begin once the time
+is over, or all pods agree.
+
+The store has the time of each notice, and a pod a copy. A successor writes missing copies again, and removes
+those of a notice that it ends, before it records the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator
+from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.aggregator.actions.drain_assessment import found_set, recorded_pods
+from nodeguard.aggregator.actions.keyed_tasks import KeyedTasks
+from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_notice import (
+    WRITE_WITHIN,
+    announced,
+    have_agreed,
+    needs_notice,
+    notice_action,
+    noticed_pods,
+    pod_notice,
+    unnoticed_pods,
+)
+from nodeguard.fleet.act.drain_progress import DrainAges
+from nodeguard.fleet.act.drain_set import DrainSet
+from nodeguard.fleet.act.progress import ActionOutcome
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.action_store import ActionStore
+from nodeguard.model.drain import DrainMode, DrainPolicy
+from nodeguard.model.eviction import DrainCluster, EvictionState, PodNotice, PodReadError
+from nodeguard.model.instant import Instant
+from nodeguard.model.pod import NodePod
+
+# Notices that are written at the same time, and pods of each.
+_WRITTEN = 4
+_PARALLEL = 8
+
+# Seconds between two readings of the pods: doubled from the first to the last one.
+_FIRST_WAIT = 2.0
+_LAST_WAIT = 60.0
+
+# Seconds in which the notices on pods may be removed, until the notice ends without that.
+_REMOVE_WITHIN = 600.0
+
+# The responses after which a pod has its notice, or is not the one that was read.
+_SETTLED = frozenset({EvictionState.ACCEPTED, EvictionState.GONE, EvictionState.CHANGED})
+
+_Key = tuple[str, str]
+
+
+class _Attempt(Struct):
+    """A candidate that needs a notice, or has one, as this leader has looked at it."""
+
+    stored: tuple[str, int] = ("", 0)
+    """Key and begin of the running notice that it is about."""
+    due_at: float = -inf
+    """When it is looked at again, in seconds of the monotonic clock."""
+    wait: float = 0.0
+    """Seconds of the latest wait."""
+    offer: DrainSet | None = None
+    """The set for which a notice is to be recorded."""
+    reason: str = ""
+    """Why its pods get no notice; empty for nothing."""
+    has_agreed: bool = False
+    """Whether all pods agreed to leave now, at the latest reading."""
+    removal_since: float = inf
+    """When the notices on its pods were to be removed first, in seconds of the monotonic clock."""
+    outcome: ActionOutcome | None = None
+
+    def follow(self, notice: NodeAction | None) -> None:
+        """Follow the running notice of the store; None for none."""
+        stored = ("", 0) if notice is None else (notice.key, notice.begun_at)
+        if stored[0] != self.stored[0]:
+            self.due_at, self.wait, self.removal_since = -inf, 0.0, inf
+            self.reason, self.has_agreed = "", False
+        if stored != self.stored:
+            self.stored, self.offer, self.outcome = stored, None, None
+
+
+class DrainNotices:
+    """Gives notices while this aggregator leads. policy: returns the policy of drains. node_restraint: as of
+    `assess`. store: is only read here. on_ended: is called after each task.
+    """
+
+    def __init__(
+        self,
+        policy: Callable[[], DrainPolicy],
+        node_restraint: Callable[[str], str],
+        store: ActionStore,
+        on_ended: Callable[[], object],
+        now: Callable[[], Instant],
+    ) -> None:
+        self._policy = policy
+        self._node_restraint = node_restraint
+        self._store = store
+        self._now = now
+        self._ages = DrainAges()
+        self._attempts: dict[_Key, _Attempt] = {}
+        self._present: dict[_Key, DrainCandidate] = {}
+        self._tasks = KeyedTasks[_Key](on_ended)
+        self._limit = asyncio.Semaphore(_WRITTEN)
+
+    def reset(self) -> None:
+        """Stop, as the term of the leader ends."""
+        self._tasks.cancel()
+        self._attempts = {}
+
+    async def wait(self) -> None:
+        """Wait until all that was started is done. Raises the first error."""
+        await self._tasks.wait()
+
+    def start_due(self, candidates: Iterable[DrainCandidate], cluster: DrainCluster) -> None:
+        """Start what is due. candidates: the present ones, by the policy and by operators."""
+        now, running, drains = self._now(), self._running(), self._drains()
+        self._ages.follow(running.values(), now)
+        self._present = {(item.uid, item.request): item for item in candidates}
+        wanting = [
+            key
+            for key, candidate in self._present.items()
+            if self._is_enforced() and not candidate.blocker and needs_notice(candidate, drains.get(key))
+        ]
+        self._attempts = {key: self._attempts.get(key) or _Attempt() for key in (*running, *wanting)}
+        for key, attempt in self._attempts.items():
+            notice, candidate, drain = running.get(key), self._present.get(key), drains.get(key)
+            attempt.follow(notice)
+            is_held = notice is not None and candidate is not None and bool(candidate.blocker)
+            is_waiting = attempt.outcome is not None or attempt.offer is not None
+            if is_waiting or now.mono < attempt.due_at or self._tasks.is_running(key):
+                continue
+            attempt.wait = min(_LAST_WAIT, 2.0 * attempt.wait or _FIRST_WAIT)
+            attempt.due_at = now.mono + attempt.wait
+            end = "" if notice is None else self._end(candidate, drain)
+            if notice is not None and end:
+                self._tasks.start(key, self._withdraw(notice, attempt, cluster, end), self._limit)
+            elif candidate is not None and not is_held and needs_notice(candidate, drain):
+                self._tasks.start(key, self._carry_on(candidate, notice, attempt, cluster), self._limit)
+
+    def cancel(self) -> None:
+        """Cancel all tasks."""
+        self._tasks.cancel()
+
+    def awaited(self, candidates: Iterable[DrainCandidate], now: Instant) -> list[DrainCandidate]:
+        """Return the candidates as their notices let them begin. One with pods that get no notice waits with
+        the reason; one without pods to evict is left out. Without `enforce` they stay as they are.
+        """
+        if not self._is_enforced():
+            return list(candidates)
+        return list(self._awaited(candidates, now))
+
+    def _awaited(self, candidates: Iterable[DrainCandidate], now: Instant) -> Iterator[DrainCandidate]:
+        running, drains = self._running(), self._drains()
+        for candidate in candidates:
+            key = (candidate.uid, candidate.request)
+            notice, attempt = running.get(key), self._attempts.get(key) or _Attempt()
+            if candidate.blocker or not needs_notice(candidate, drains.get(key)):
+                yield candidate
+            elif notice is None:
+                if attempt.reason:
+                    yield replace(candidate, blocker=attempt.reason)
+            elif notice.begun_at and self._ages.age(notice, now) >= notice.deadline - notice.begun_at:
+                yield replace(candidate, after=0.0)
+            elif notice.begun_at and attempt.has_agreed:
+                yield replace(candidate, after=0.0, is_early=True)
+            else:
+                yield announced(candidate, notice)
+
+    def requested(self) -> list[NodeAction]:
+        """Return the notices that run or begin, for the action loop: they end only by their outcomes."""
+        offers = [
+            notice_action(self._present[key], attempt.offer, self._now().wall)
+            for key, attempt in self._attempts.items()
+            if attempt.offer is not None and key in self._present and self._is_enforced()
+        ]
+        return [*self._running(reserved=True).values(), *offers]
+
+    def outcomes(self) -> dict[str, ActionOutcome]:
+        """Return the outcomes of running notices, by key of the action."""
+        attempts = self._attempts.values()
+        return {item.stored[0]: item.outcome for item in attempts if item.outcome is not None}
+
+    async def _carry_on(
+        self,
+        candidate: DrainCandidate,
+        notice: NodeAction | None,
+        attempt: _Attempt,
+        cluster: DrainCluster,
+    ) -> None:
+        """Find out whether the pods can get a notice, or give it to those without it."""
+        try:
+            holders = self._policy().unknown_holders
+            found = await found_set(cluster, candidate, holders, self._node_restraint)
+            problem = found.reason
+        except PodReadError as error:
+            found, problem = DrainSet(), str(error)
+        staying = [pod for pod in found.pods if not pod.is_terminating]
+        if notice is None:
+            offer = notice_action(candidate, found, self._now().wall)
+            problem = problem or await _write(cluster, staying, pod_notice(candidate, offer), is_dry_run=True)
+            attempt.reason, attempt.offer = problem, None if problem or not staying else found
+            return
+        if not (problem or staying):
+            attempt.outcome = ActionOutcome(ActionState.SUCCEEDED, len(notice.pods), "its pods have left")
+            return
+        pods = unnoticed_pods(notice, staying, self._running().values())
+        problem = problem or await _write(cluster, pods, pod_notice(candidate, notice), is_dry_run=False)
+        attempt.reason, attempt.has_agreed = problem, not problem and have_agreed(staying)
+        if not notice.begun_at:
+            if self._ages.age(notice, self._now()) >= WRITE_WITHIN:
+                late = problem or "too little time was left"
+                await self._withdraw(notice, attempt, cluster, f"not all pods got the notice in time: {late}")
+            elif not problem:
+                attempt.outcome = ActionOutcome(ActionState.RUNNING)
+
+    async def _withdraw(self, notice: NodeAction, attempt: _Attempt, cluster: DrainCluster, end: str) -> None:
+        """Remove a notice from its pods, then end it. end: why."""
+        now = self._now()
+        attempt.removal_since = min(attempt.removal_since, now.mono)
+        attempt.has_agreed, gone, problem = False, 0, ""
+        try:
+            pods = await recorded_pods(cluster, notice)
+            gone = sum(key.uid not in pods for key in notice.pods)
+            noticed = noticed_pods(notice, pods.values(), self._running().values())
+            removal = PodNotice("", f"nodeguard does not evict this pod: {end}")
+            problem = await _write(cluster, noticed, removal, is_dry_run=False)
+        except PodReadError as error:
+            problem = str(error)
+        if problem and now.mono - attempt.removal_since < _REMOVE_WITHIN:
+            attempt.reason = problem
+            return
+        message = f"{end}; pods may still show the notice: {problem}" if problem else end
+        attempt.outcome = ActionOutcome(ActionState.SUPERSEDED, gone, message)
+
+    def _end(self, candidate: DrainCandidate | None, drain: NodeAction | None) -> str:
+        """Return why a running notice ends; empty if it goes on. A drain that has begun keeps it."""
+        if drain is not None and drain.state.is_finished:
+            return "its drain has ended"
+        if drain is not None and drain.begun_at:
+            return ""
+        if not self._is_enforced():
+            return "the policy does not enforce drains"
+        return "" if candidate is not None else "its fault, its quarantine or its rule has ended"
+
+    def _is_enforced(self) -> bool:
+        return self._policy().mode == DrainMode.ENFORCE
+
+    def _running(self, *, reserved: bool = False) -> dict[_Key, NodeAction]:
+        """Return the notices that run. reserved: also those that wait to run."""
+        states = {ActionState.RUNNING} | ({ActionState.RESERVED} if reserved else set())
+        return {
+            (action.uid, action.request): action
+            for action in self._store.actions()
+            if action.kind == ActionKind.DRAIN_NOTICE and action.state in states
+        }
+
+    def _drains(self) -> dict[_Key, NodeAction]:
+        """Return the latest drain of each candidate, without closed ones."""
+        drains = [
+            action
+            for action in self._store.actions()
+            if action.kind == ActionKind.DRAIN and not action.is_closed
+        ]
+        return {(drain.uid, drain.request): drain for drain in sorted(drains, key=lambda item: item.attempt)}
+
+
+async def _write(
+    cluster: DrainCluster, pods: Collection[NodePod], notice: PodNotice, *, is_dry_run: bool
+) -> str:
+    """Write a notice on some pods. Returns why one of them does not get it; empty if all do."""
+    limit = asyncio.Semaphore(_PARALLEL)
+
+    async def write(pod: NodePod) -> str:
+        async with limit:
+            response = await cluster.write_notice(pod, notice, is_dry_run=is_dry_run)
+        return "" if response.state in _SETTLED else f"pod {pod.key}: {response.message}"
+
+    return next(filter(None, await asyncio.gather(*map(write, pods))), "")
