@@ -61,9 +61,12 @@ class AggregatorClient:
         self._path: str = options.socket or os.environ.get(ENVIRONMENT) or SOCKET_PATH
         self._command: str = options.command_line
 
-    def get(self, target: str, schema: type[_Response]) -> _Response:
-        """Return a response. target: the path below /v1/. Raises UsageError."""
-        return self._request("GET", target, schema, None, _QUERY_TIMEOUT)
+    def get(self, target: str, schema: type[_Response], *, reads_cluster: bool = False) -> _Response:
+        """Return a response. target: the path below /v1/. reads_cluster: whether the aggregator asks the API
+        server first. Raises UsageError.
+        """
+        timeout = _DECISION_TIMEOUT if reads_cluster else _QUERY_TIMEOUT
+        return self._request("GET", target, schema, None, timeout)
 
     def post_and_print(self, target: str, body: Struct, output: str) -> None:
         """Send a decision, and print its outcome as text, json or yaml. Raises UsageError where it failed."""

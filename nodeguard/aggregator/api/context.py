@@ -50,4 +50,7 @@ class ApiContext(Struct, frozen=True):
         leader = self.service().leader
         if leader == STANDALONE:
             raise RefusedError(409, "a drain needs Kubernetes: this aggregator runs without it")
-        raise RefusedError(409, f"only the aggregator that leads reads pods: {leader or 'none'}")
+        if not leader:
+            raise RefusedError(409, "no aggregator leads now, and only one that leads reads pods: try again")
+        remedy = f"run the command in its pod, {leader}, as kubectl nodeguard does"
+        raise RefusedError(409, f"only the aggregator that leads reads pods: {remedy}")

@@ -32,7 +32,7 @@ def run(options: Namespace) -> int:
     if not options.dry_run:
         require_fit(DrainResult("", ()), options.output)
     try:
-        preview = client.get(target, DrainPreview)
+        preview = client.get(target, DrainPreview, reads_cluster=True)
     except NotFoundError:
         raise node_not_found(client, options.name) from None
     if options.dry_run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -157,7 +158,21 @@ def test_a_node_without_a_quarantine_is_for_kubectl(preview: Command) -> None:
 def test_what_cannot_be_shown_is_refused(preview: Command, actions: RecordingActions) -> None:
     assert "node 'node-9' not found: " in preview("node-9", ask=refused)
     actions.drain_cluster = None
-    assert "only the aggregator that leads reads pods: replica-0" in preview("node-0", ask=refused)
+    assert "leads reads pods: run the command in its pod, replica-0, as" in preview("node-0", ask=refused)
+
+
+def test_a_preview_has_the_time_that_many_dry_runs_take(
+    preview: Command, pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evict = pods.evict
+
+    async def slowly(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        await asyncio.sleep(0.4)
+        return await evict(pod, is_dry_run=is_dry_run)
+
+    monkeypatch.setattr("nodeguard.cli.aggregator_client._QUERY_TIMEOUT", 0.2)
+    monkeypatch.setattr(pods, "evict", slowly)
+    assert "2 pods would be evicted" in preview("node-0")
 
 
 @pytest.fixture
