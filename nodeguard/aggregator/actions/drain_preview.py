@@ -43,7 +43,7 @@ async def preview_drain(
         for candidate in node_drain_candidates(planner, node.key, now)
         if candidate.resource not in drained
     ]
-    reason = "" if reports else no_drain_reason(node)
+    reason = "" if reports else no_drain_reason(planner, node)
     return DrainPreview(VERSION, rfc3339(now.wall), node.name, drain_views(reports, now), reason)
 
 
@@ -84,8 +84,16 @@ async def _preview(
     )
 
 
-def no_drain_reason(node: InventoryNode) -> str:
+def no_drain_reason(planner: Planner, node: InventoryNode) -> str:
     """Return why a node has nothing to drain."""
     if node.owner:
         return owner_reason(node)
-    return f"no quarantine of a fatal fault is observed on it: kubectl drain {node.name} empties any node"
+    causes = [cause for _, cause in planner.state.marks.observed(node.key).records.causes()]
+    quarantines = [cause for cause in causes if cause.mark.kind.drains]
+    if quarantines and all(cause.injected for cause in quarantines):
+        reason = "its quarantine is of an injected fault"
+    elif quarantines:
+        reason = "its quarantine has no fault that is fatal now"
+    else:
+        reason = "no quarantine of a fatal fault is observed on it"
+    return f"{reason}: kubectl drain {node.name} empties any node"

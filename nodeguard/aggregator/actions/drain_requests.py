@@ -45,7 +45,7 @@ async def request_drains(
         )
     candidates = node_drain_candidates(planner, node.key, now)
     if not candidates:
-        raise DrainRefusedError(no_drain_reason(node))
+        raise DrainRefusedError(no_drain_reason(planner, node))
     stored = [
         action for action in store.actions() if action.kind == ActionKind.DRAIN and action.uid == node.key
     ]

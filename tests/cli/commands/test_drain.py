@@ -19,6 +19,7 @@ from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodNoti
 from nodeguard.model.label_selector import LabelSelector
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
+from nodeguard.model.policy import InjectionPolicy, SoakPeriod
 from tests.aggregator.api.service import RecordingActions, running_api
 from tests.cli.fleet_commands import printed, refused
 from tests.fleet.scene import Fleet, finding
@@ -153,6 +154,19 @@ def test_a_node_without_pods_on_the_gpu_has_nothing_to_evict(preview: Command, p
 def test_a_node_without_a_quarantine_is_for_kubectl(preview: Command) -> None:
     text = "node-1 no quarantine of a fatal fault is observed on it: kubectl drain node-1 empties any node"
     assert text in preview("node-1")
+
+
+def test_a_quarantine_that_drains_nothing_is_named(preview: Command, fleet: Fleet) -> None:
+    fleet.planner.set_policy(replace(fleet.policy, soak=SoakPeriod()))
+    fleet.report(0)
+    fleet.carry_out()
+    text = "node-0 its quarantine has no fault that is fatal now: kubectl drain node-0 empties any node"
+    assert text in preview("node-0")
+    fleet.planner.set_policy(replace(fleet.policy, injection=InjectionPolicy(allowed=True)))
+    fleet.report(1, injected=(finding(),))
+    fleet.after(10.0)
+    fleet.carry_out()
+    assert "node-1 its quarantine is of an injected fault: kubectl drain node-1" in preview("node-1")
 
 
 def test_what_cannot_be_shown_is_refused(preview: Command, actions: RecordingActions) -> None:
