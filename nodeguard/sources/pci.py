@@ -157,7 +157,10 @@ class PciSource:
 
     def _find_manager(self, draft: ObservationDraft, identity: FunctionIdentity) -> None:
         """Move a function that manages NVSwitches from the network adapters to the NVSwitches."""
-        if (identity.vendor, identity.class_code, identity.virtual) != ("15b3", _INFINIBAND, False):
+        if (identity.vendor, identity.class_code) != ("15b3", _INFINIBAND) or identity.virtual:
+            return
+        if reason := draft.unread.get("pci.virtual"):
+            draft.mark_unread(reason, _IS_MANAGER)
             return
         address = draft.target.partition("/")[2]
         is_manager = self._managers.is_manager(draft.machine, f"{_BUS}/{address}")

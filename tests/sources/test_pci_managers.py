@@ -67,6 +67,13 @@ def test_role_of_a_function_is_unread_if_its_vpd_is(code: int) -> None:
     assert len([path for path in machine.asked if path.endswith("/vpd")]) == 1
 
 
+def test_role_of_a_function_is_unread_if_it_may_be_virtual() -> None:
+    machine = board(f0="SW_MNG")
+    machine.errors[f"{BUS}/0000:05:00.0/physfn"] = errno.EIO
+    observation = by_target(PciSource(), machine)["pci/0000:05:00.0"]
+    assert "pci.manages_nvswitches" in observation.unreadable
+
+
 def test_function_without_vpd_has_no_known_role() -> None:
     machine = board(f0="SW_MNG")
     del machine.files[f"{BUS}/0000:05:00.0/vpd"]
