@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from nodeguard.derive.derivation import Derivation, Once, Values
 from nodeguard.derive.latest_readings import LatestReadings
+from nodeguard.derive.network_ports import is_network_port
 from nodeguard.model.signal import Scalar
 
 _WIDTH = "pci.link.width"
@@ -56,10 +57,15 @@ def _widest_alike(widths: Once[_Widths]) -> Callable[[LatestReadings, str], Valu
 
 
 def _usual_width(widths: Once[_Widths]) -> Callable[[LatestReadings, str], Values]:
-    """`pci.link.width_usual`: the lanes that most of the devices of this make on this node run on."""
+    """`pci.link.width_usual`: the lanes that most of the devices of this make on this node run on.
+
+    A function that manages NVSwitches has fewer than the network adapters of its make. Raises UnreadError.
+    """
 
     def compute(latest: LatestReadings, target: str) -> Values:
         alike = _alike(widths, latest, target)
+        if target.startswith("port/") and not is_network_port(latest, target):
+            return
         if target in alike and len(alike) >= _MIN_ALIKE:
             [(width, number)] = Counter(alike.values()).most_common(1)
             if number * 2 > len(alike):

@@ -62,6 +62,19 @@ def test_usual_width_is_that_of_most_of_at_least_four(widths: tuple[int, ...], u
     assert derived(machine(*cards), *pcie_derivations())[GPUS[0]].get("pci.link.width_usual") == usual
 
 
+def test_usual_width_of_a_port_with_an_unread_role_is_unknown() -> None:
+    """It may be one of a function that manages NVSwitches, which has fewer lanes."""
+    cx7: dict[str, Scalar] = {"pci.vendor": "15b3", "pci.device": "1021"}
+    ports = [f"port/mlx5_{number}/1" for number in range(4)]
+    rows = [observe("pci", port, {**cx7, "pci.link.width": 16}) for port in ports[1:]]
+    signals = {**cx7, "pci.link.width": 2}
+    role = "pci.manages_nvswitches"
+    latest = machine(*rows, Observation("pci", ports[0], signals=signals, unreadable={role: "refused"}))
+    assert unread(latest, *pcie_derivations())[ports[0]]["pci.link.width_usual"] == "refused"
+    latest = machine(*rows, observe("pci", ports[0], {**signals, role: False}))
+    assert derived(latest, *pcie_derivations())[ports[0]]["pci.link.width_usual"] == 16
+
+
 def test_usual_width_of_a_hidden_link_is_that_of_nvml() -> None:
     make: dict[str, Scalar] = {"pci.vendor": "10de", "pci.device": "2330"}
     bus = [observe("pci", gpu, make) for gpu in GPUS]
