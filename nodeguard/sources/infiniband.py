@@ -199,12 +199,19 @@ def _plane_rates(planes: RdmaDevice) -> Iterator[str]:
     """Yield the rate of each plane in Gb/s, `down` or `unread`. A plane without a link has no known speed."""
     for port in planes.ports:
         draft = ObservationDraft(planes.draft.machine, planes.draft.source, planes.name)
-        _link(draft, f"{_CLASS}/{planes.name}/ports/{port}")
-        rate = draft.signals.get("port.rate")
+        directory = f"{_CLASS}/{planes.name}/ports/{port}"
+        _link(draft, directory)
+        rate, is_up = draft.signals.get("port.rate"), draft.signals.get("port.up")
         if isinstance(rate, float):
             yield f"{rate:g}"
+        elif is_up is False or (is_up and draft.read("rate", f"{directory}/rate", _has_speed) is False):
+            yield "down"
         else:
-            yield "unread" if "port.up" in draft.unread else "down"
+            yield "unread"
+
+
+def _has_speed(rate: str) -> bool:
+    return parse_rate(rate) is not None
 
 
 def _one_of(values: tuple[str, ...]) -> Callable[[str], str]:

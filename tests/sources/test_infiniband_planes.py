@@ -30,6 +30,7 @@ def planes(*rates: str, state: str = "4: ACTIVE") -> FakeMachine:
         (planes(FAST, FAST, FAST, FAST), "200 200 200 200"),
         (planes(FAST, DOWN), "200 down"),
         (planes(FAST, FAST, state="1: DOWN"), "down down"),
+        (planes(FAST, "N/A"), "200 unread"),
     ],
 )
 def test_planes_of_a_port_are_no_ports(machine: FakeMachine, rates: str) -> None:
@@ -38,10 +39,10 @@ def test_planes_of_a_port_are_no_ports(machine: FakeMachine, rates: str) -> None
     assert observations["port/mlx5_0/1"].signals["port.plane_rates"] == rates
 
 
-def test_unread_plane_is_not_down() -> None:
-    machine = planes(FAST, FAST)
-    machine.errors[f"{CLASS}/smi0/ports/2/state"] = errno.EIO
-    machine.errors[f"{CLASS}/smi0/ports/2/rate"] = errno.EIO
+@pytest.mark.parametrize("files", [("state",), ("rate",), ("state", "rate")])
+def test_unread_plane_is_not_down(files: tuple[str, ...]) -> None:
+    machine = planes(FAST, DOWN if files == ("state",) else FAST)
+    machine.errors |= {f"{CLASS}/smi0/ports/2/{file}": errno.EIO for file in files}
     assert by_target(InfinibandSource(), machine)["port/mlx5_0/1"].signals["port.plane_rates"] == "200 unread"
 
 
