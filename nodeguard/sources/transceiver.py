@@ -17,6 +17,9 @@ LIMIT = Signal(
 _MODULE = re.compile(r"[Mm]odule.*|sensor(6[4-9]|[7-9]\d|1\d\d)")
 _LABEL = re.compile(r"(temp\d+)_label")
 
+# Degrees Celsius. A module of the commercial range works up to 70. Source: SFF-8636, case temperature.
+_LOWEST_LIMIT = 40.0
+
 # The group of these readings in the refusals of a device.
 _GROUP = "hwmon"
 
@@ -37,7 +40,10 @@ def read_transceiver(draft: ObservationDraft, device: str, refused: dict[str, st
 
 
 def _read_sensor(draft: ObservationDraft, sensor: str, refused: dict[str, str]) -> None:
-    for signal, path in ((TEMPERATURE.name, f"{sensor}_input"), (LIMIT.name, f"{sensor}_crit")):
+    for signal, path, convert in (
+        (TEMPERATURE.name, f"{sensor}_input", _celsius),
+        (LIMIT.name, f"{sensor}_crit", _limit),
+    ):
         text = None if _GROUP in refused else read_text(draft.machine, path)
         if isinstance(text, OSError):
             refused[_GROUP] = errno_name(text)
@@ -45,7 +51,7 @@ def _read_sensor(draft: ObservationDraft, sensor: str, refused: dict[str, str]) 
         elif _GROUP in refused:
             draft.mark_unread(f"refused once ({refused[_GROUP]}): not read again", signal)
         elif text is not None:
-            draft.parse(signal, path, text.strip(), _celsius)
+            draft.parse(signal, path, text.strip(), convert)
 
 
 def _celsius(text: str) -> float | None:
@@ -54,3 +60,11 @@ def _celsius(text: str) -> float | None:
     if not -50 <= degrees <= 150:
         raise ValueError(text)
     return degrees or None
+
+
+def _limit(text: str) -> float | None:
+    """Return a limit in degrees. Raises ValueError for one that no module has."""
+    degrees = _celsius(text)
+    if degrees is not None and degrees < _LOWEST_LIMIT:
+        raise ValueError(text)
+    return degrees

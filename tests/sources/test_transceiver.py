@@ -47,6 +47,14 @@ def test_a_limit_of_zero_is_none_and_an_implausible_temperature_is_unread() -> N
     assert list(draft.unread) == ["port.module.temperature"]
 
 
+def test_an_implausible_limit_is_unread() -> None:
+    draft = read(machine("Module0", limit="255"))
+    assert (list(draft.signals), list(draft.unread)) == (
+        ["port.module.temperature"],
+        ["port.module.temperature_limit"],
+    )
+
+
 def test_a_sensor_that_failed_is_not_read_again() -> None:
     fake, refused = machine("Module0"), dict[str, str]()
     fake.errors[f"{SENSORS}/temp2_input"] = errno.EIO
