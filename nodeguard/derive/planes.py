@@ -16,7 +16,7 @@ _MULTIPLANE = frozenset({"MT4131", "MT4133"})
 
 def _lost_plane(latest: LatestReadings, port: str) -> Values:
     """`port.lost_plane`: whether a port is down and another plane of its adapter works. Raises UnreadError
-    where a port that works may be such a plane.
+    where a port that works, or one that was not listed, may be such a plane.
     """
     is_up = latest.get(port, "port.up")
     if is_up is None:
@@ -29,6 +29,9 @@ def _lost_plane(latest: LatestReadings, port: str) -> Values:
         has_working_plane |= is_plane is True and bool(latest.get(other, "port.up"))
     if unknown and not has_working_plane:
         raise UnreadError(f"the adapter of {port} or of {unknown} is not known")
+    is_ethernet = latest.read_signals(port).get("port.link_layer") == "Ethernet"
+    if not (is_up or has_working_plane) and is_ethernet and _may_have_planes(latest, port):
+        latest.listed("infiniband", "port")
     yield "port.lost_plane", has_working_plane
 
 

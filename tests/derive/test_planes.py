@@ -5,6 +5,7 @@ import pytest
 from nodeguard.derive.planes import PLANE_DERIVATIONS
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
+from nodeguard.model.target import NODE
 from tests.derive.readings import derived, machine, observe, unread
 
 NAMES = {"pci": "port.pci", "up": "port.up", "layer": "port.link_layer", "model": "port.device_type"}
@@ -41,6 +42,15 @@ def test_plane_is_unknown_if_the_others_are_unread() -> None:
     )
     signals = unread(machine(plane("p0", up=False), other), *PLANE_DERIVATIONS)
     assert signals["port/p0/1"] == {"port.lost_plane": "refused"}
+
+
+def test_plane_is_unknown_if_another_may_not_be_listed() -> None:
+    node = Observation("infiniband", NODE, unlisted={"port": "refused"})
+    signals = unread(machine(plane("p0", up=False), node), *PLANE_DERIVATIONS)
+    assert signals["port/p0/1"] == {"port.lost_plane": "refused"}
+    other = plane("p1", pci="0000:03:00.1")
+    latest = machine(plane("p0", up=False), other, node)
+    assert derived(latest, *PLANE_DERIVATIONS)["port/p0/1"]["port.lost_plane"] is True
 
 
 @pytest.mark.parametrize("unknown", ["p0", "p1"])
