@@ -125,6 +125,19 @@ def test_no_port_is_missing_because_its_adapter_does_not_give_its_make(name: str
     assert judge(directory, Damage(Place("read", f"/sys/class/infiniband/ibp3s0/{name}"), failure)) == []
 
 
+def test_no_port_is_down_because_another_of_its_adapter_is_not_listed() -> None:
+    directory = next(path for path in WITH_PORTS if path.name == "healthy-roce-port-unused")
+    assert judge(directory, Damage(Place("names", "/sys/class/infiniband/mlx5_6/ports"), "ENOENT")) == []
+
+
+@pytest.mark.parametrize("failure", ERRNOS)
+def test_no_port_is_counted_because_its_function_may_be_virtual(failure: str) -> None:
+    """The inventory would learn it, and miss it later."""
+    directory = next(path for path in WITH_PORTS if path.name == "healthy-b200-guest")
+    physfn = Place("link", "/sys/bus/pci/devices/0000:05:00.0/physfn")
+    assert judge(directory, Damage(physfn, failure)) == []
+
+
 @pytest.mark.parametrize("failure", ERRNOS)
 @pytest.mark.parametrize("device", ["mlx5_6", "mlx5_7"])
 def test_no_port_is_down_because_the_adapter_of_another_is_unknown(device: str, failure: str) -> None:

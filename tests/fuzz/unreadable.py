@@ -55,12 +55,15 @@ SENTINELS = {
 }
 WORDS = {"unknown": "Unknown", "not-applicable": "N/A", "blank": ""}
 
-# Sentinels that report a fault: a device with all bits of its lanes set does not answer, a link of state 0 is
-# inactive, a GPU of a rack without a clique is in no domain and with another clique in another one, a GPU
-# without a margin is as hot as its limit, an MTU of 255 is one, a clock may be low, and a mode of 0 is off.
+# Values that report a fault or a setting: a device with all bits of its lanes set does not answer, a link of
+# state 0 is inactive, a GPU of a rack without a clique is in no domain and with another clique in another one, a
+# GPU without a margin is as hot as its limit, an MTU of 255 is one, a clock may be low, a mode of 0 is off, a
+# module without a directory is not loaded, and a function with other product data is a network adapter.
 _FAULTS = {
     ("read", "current_link_width", "ones-6"),
     ("read", "mtu", "ones-8"),
+    ("names", "nvidia_peermem", "ENOENT"),
+    *(("read", "vpd", failure) for failure in ("empty", "cut", *WORDS)),
     ("nvml", "nvmlDeviceGetNvLinkState", "zero"),
     *(("nvml", "nvmlDeviceGetMarginTemperature", failure) for failure in ("zero", "minus-one")),
     *(("nvml", "nvmlDeviceGetClockInfo", failure) for failure in ("zero", "ones-6", "ones-8")),
@@ -70,9 +73,9 @@ _FAULTS = {
     *(("nvml", "nvmlDeviceGetGpuFabricInfoV", failure) for failure in ("zero", "ones-6", "ones-8")),
 }
 
-# Sentinels that a counter can have: it rose to them.
-_COUNTS = frozenset({"ones-6", "ones-8", "ones-16"})
-_COUNTER_FILES = re.compile(r"/(hw_)?counters/|/aer_dev_|/edac/|/proc/")
+# Sentinels that a counter can have: it rose to them, or from 0 to the value that is read after them.
+_COUNTS = frozenset({"ones-6", "ones-8", "ones-16", "zero"})
+_COUNTER_FILES = re.compile(r"/(hw_)?counters/|/carrier_|/aer_dev_|/edac/|/proc/")
 _COUNTER_CALLS = frozenset(
     template.partition("{")[0].rstrip(")")
     for row in (*GPU, *NVLINK)
@@ -312,15 +315,9 @@ class Trial:
 
     @cached_property
     def values_by_shape(self) -> dict[tuple[str, str], list[Damage]]:
-        """The damages that put a value that means none in the place of another.
-
-        A counter that was 0 for a while rose to its value.
-        """
-        return {
-            shape: damages
-            for shape, damages in self.damages_by_shape.items()
-            if shape[1] in SENTINELS and not (shape[1] == "zero" and _is_counter(damages[0].place))
-        }
+        """The damages that put a value that means none in the place of another."""
+        shapes = self.damages_by_shape.items()
+        return {shape: damages for shape, damages in shapes if shape[1] in SENTINELS}
 
     def _read(self, name: str, machine: DamagedMachine) -> dict[float, Reading]:
         source = next(source for source in all_sources(CATALOGUE.patterns) if source.name == name)
