@@ -61,7 +61,8 @@ def _confirm(preview: DrainPreview) -> None:
     evicted = leaving_pods(preview.node, preview.drains)
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError(f"this evicts {evicted}: add --yes without a terminal")
-    print_error(f"This evicts {evicted}, all or none. Type yes to continue:")
+    scope = " of each faulty GPU" if len(preview.drains) > 1 else ""
+    print_error(f"This evicts {evicted}, all or none{scope}. Type yes to continue:")
     if sys.stdin.readline().strip().lower() != "yes":
         raise UsageError("nothing was changed")
 

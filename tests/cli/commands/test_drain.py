@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -233,6 +234,31 @@ def test_without_a_terminal_a_drain_needs_yes(drain: Command, actions: Recording
     assert "gpu-lost: 2 pods would be evicted" in text
     assert text.endswith("nodeguard drain: this evicts 2 pods of node-0: add --yes without a terminal")
     assert not actions.reserved
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_question_has_the_number_of_pods_and_no_answer_but_yes_evicts(
+    drain: Command, fleet: Fleet, actions: RecordingActions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    text = drain("node-0", ask=refused)
+    assert (
+        "This evicts 2 pods of node-0, all or none. Type yes to continue: nodeguard drain: nothing was"
+        in text
+    )
+    fleet.report(0, finding(), finding(target="gpu/0000:5d:00", component="GPU-2"))
+    fleet.after(10.0)
+    fleet.carry_out()
+    monkeypatch.setattr("sys.stdin", Terminal(""))
+    assert "3 pods of node-0, all or none of each faulty GPU." in drain("node-0", ask=refused)
+    assert not actions.reserved
+    monkeypatch.setattr("sys.stdin", Terminal("yes\n"))
+    drain("node-0")
+    assert len(actions.reserved) == 2
 
 
 @pytest.mark.parametrize("words", [(), ("--yes",)])
