@@ -29,8 +29,8 @@ class ReplayedDrain(Struct):
     """A drain that a policy asks for.
 
     target: the GPU, or `node` for all GPUs of the node. checks: of its findings, worst first. requested: when
-    nodeguard would first have looked at the pods. begun: when it would have evicted them; None for never.
-    reason: why it waited, the latest one; empty if it did not.
+    nodeguard would first have looked at the pods. begun: when it would have evicted them, after their notice;
+    None for never. reason: why it waited longer, the latest one; empty if it did not.
     """
 
     node: str
@@ -56,8 +56,8 @@ class DrainTracker:
         self._actions: list[NodeAction] = []
 
     def plan_applied(self, planner: Planner, at: float) -> float:
-        """Record a plan that was carried out at once. Returns when a drain that waits for a limit is to be
-        looked at again; inf if none does.
+        """Record a plan that was carried out at once. Returns when a drain that waits for the end of its
+        notice, or for a limit, is to be looked at again; inf if none does.
         """
         # A later quarantine of the node is drained again.
         over = {key for key in self._current if not planner.state.drain_marks(key[0])}
@@ -68,7 +68,7 @@ class DrainTracker:
             for action in self._actions
             if at - action.begun_at < _HOUR
         ]
-        waiting = []
+        ready, next_look = [], inf
         for candidate in fleet_drain_candidates(planner, Instant(at, at, "")):
             key = (candidate.uid, candidate.request)
             drain = self._current.get(key)
@@ -76,9 +76,11 @@ class DrainTracker:
                 drain = ReplayedDrain(candidate.node, candidate.resource, candidate.checks, Timestamp(at))
                 self._current[key] = drain
                 self.drains.append(drain)
-            if drain.begun is None:
-                waiting.append(candidate)
-        limited = limited_drains(planner, self._actions, waiting, partial(_age, at=at))
+            if drain.begun is None and at >= drain.requested + candidate.after:
+                ready.append(candidate)
+            elif drain.begun is None:
+                next_look = min(next_look, drain.requested + candidate.after)
+        limited = limited_drains(planner, self._actions, ready, partial(_age, at=at))
         for candidate in limited:
             drain = self._current[candidate.uid, candidate.request]
             if candidate.blocker:
@@ -86,7 +88,9 @@ class DrainTracker:
             else:
                 drain.begun = Timestamp(at)
                 self._actions.append(replace(drain_action(candidate, (), at), begun_at=int(at)))
-        return at + _RUNNING if any(candidate.blocker for candidate in limited) else inf
+        if any(candidate.blocker for candidate in limited):
+            next_look = min(next_look, at + _RUNNING)
+        return next_look
 
 
 def _age(action: NodeAction, at: float) -> float:

@@ -58,6 +58,17 @@ def test_only_fatal_findings_with_a_rule_are_drained() -> None:
     assert drained(history.result(observing, until=2000.0)) == [("node-3", 106, 106)]
 
 
+def test_pods_have_the_time_of_their_notice() -> None:
+    history = FleetHistory()
+    for number in (1, 2):
+        history.fault(100.0, number)
+    history.report(600.0, 2)
+    rules = (DrainRule(DrainWhen.DEADLINE, check="gpu-lost", after=3600.0),)
+    announcing = replace(DRAINING, drain=replace(DRAINING.drain, rules=rules))
+    result = history.result(announcing, until=9000.0)
+    assert drained(result) == [("node-1", 106, 3706), ("node-2", 106, None)]
+
+
 def test_the_limit_of_an_hour_delays_drains() -> None:
     result = limited(hourly=2)
     [first, second, third] = drained(result)

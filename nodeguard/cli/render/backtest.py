@@ -141,6 +141,10 @@ def _degraded(account: PolicyResult) -> Iterator[Field]:
         yield Field("covered", f"{count_noun(covered, 'mark')} of single nodes, by the mark of their domain")
 
 
+# A drain without a limit waits for the end of its notice only.
+_ENDED_FIRST = "the fault, or the history, ended before the notice"
+
+
 def _drains(drains: Sequence[ReplayedDrain]) -> Iterator[Field]:
     """Yield the lines about the drains that would have begun, and about those that would not."""
     begun = [drain for drain in drains if drain.begun is not None]
@@ -153,7 +157,7 @@ def _drains(drains: Sequence[ReplayedDrain]) -> Iterator[Field]:
             longest = max(waited, key=lambda drain: drain.waited)
             text += f"; {len(waited)} waited, up to {format_duration(longest.waited)}: {longest.reason}"
         yield Field("drained", text)
-    never = Counter(drain.reason for drain in drains if drain.begun is None)
+    never = Counter(drain.reason or _ENDED_FIRST for drain in drains if drain.begun is None)
     if never:
         reasons = "; ".join(f"{reason} ({count})" for reason, count in never.most_common(_REASONS))
         yield Field("waiting", f"{count_noun(never.total(), 'drain')}: {reasons}")
