@@ -39,10 +39,11 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def aggregator(new_cluster: NewCluster, helm: Helm) -> Iterator[Api]:
+def aggregator(new_cluster: NewCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A client with the rights and the limits of the aggregator."""
     with new_cluster() as cluster:
         cluster.api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        helm = Helm(tmp_path_factory.mktemp("helm"))
         for item in helm.template({"policy": POLICY}):
             if item["kind"] in KINDS:
                 cluster.api.post(KINDS[item["kind"]], item)
