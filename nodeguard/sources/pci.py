@@ -288,8 +288,9 @@ def _count(draft: ObservationDraft, node: ObservationDraft, counts: Counter[str]
     count = _COUNTS[targets.target_kind(draft.target)]
     if draft.unread.keys() & {"pci.virtual", "pci.driver"}:
         node.mark_unread(f"{draft.target}: {next(iter(draft.unread.values()))}", count)
-    if _IS_MANAGER in draft.unread:
-        node.mark_unread(f"{draft.target}: {draft.unread[_IS_MANAGER]}", _MANAGERS)
+    for signal in draft.unread.keys() & {_IS_MANAGER, "pci.rdma_devices"}:
+        if signal == _IS_MANAGER or draft.signals.get(_IS_MANAGER):
+            node.mark_unread(f"{draft.target}: {draft.unread[signal]}", _MANAGERS)
     if draft.signals.get(_IS_MANAGER):
         counts[_MANAGERS] += bool(draft.signals.get("pci.rdma_devices"))
         return

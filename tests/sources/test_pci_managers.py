@@ -74,6 +74,15 @@ def test_role_of_a_function_is_unread_if_it_may_be_virtual() -> None:
     assert "pci.manages_nvswitches" in observation.unreadable
 
 
+def test_managers_are_not_counted_if_the_driver_of_one_is_unread() -> None:
+    machine = board(f0="SW_MNG", f1="SW_MNG", f2="MCX75310AAS")
+    machine.errors[f"{BUS}/0000:05:00.0/infiniband"] = errno.EACCES
+    node = by_target(PciSource(), machine)[NODE]
+    assert "0000:05:00" in node.unreadable["nvswitch.manager_count"]
+    machine.errors = {f"{BUS}/0000:05:00.2/infiniband": errno.EACCES}
+    assert by_target(PciSource(), machine)[NODE].signals["nvswitch.manager_count"] == 2
+
+
 def test_function_without_vpd_has_no_known_role() -> None:
     machine = board(f0="SW_MNG")
     del machine.files[f"{BUS}/0000:05:00.0/vpd"]
