@@ -58,11 +58,13 @@ WORDS = {"unknown": "Unknown", "not-applicable": "N/A", "blank": ""}
 # Values that report a fault or a setting: a device with all bits of its lanes set does not answer, a link of
 # state 0 is inactive, a GPU of a rack without a clique is in no domain and with another clique in another one, a
 # GPU without a margin is as hot as its limit, an MTU of 255 is one, a clock may be low, a mode of 0 is off, a
-# module without a directory is not loaded, and a function with other product data is a network adapter.
+# module without a directory is not loaded, a function without RDMA devices has no driver, and one with other
+# product data is a network adapter.
 _FAULTS = {
     ("read", "current_link_width", "ones-6"),
     ("read", "mtu", "ones-8"),
     ("names", "nvidia_peermem", "ENOENT"),
+    ("names", "infiniband", "ENOENT"),
     *(("read", "vpd", failure) for failure in ("empty", "cut", *WORDS)),
     ("nvml", "nvmlDeviceGetNvLinkState", "zero"),
     *(("nvml", "nvmlDeviceGetMarginTemperature", failure) for failure in ("zero", "minus-one")),
