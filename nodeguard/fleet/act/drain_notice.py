@@ -74,13 +74,15 @@ def noticed_pods(notice: NodeAction, pods: Iterable[NodePod], notices: Iterable[
     run.
     """
     own, uids = rfc3339(notice.deadline), {key.uid for key in notice.pods}
-    others = {rfc3339(item.deadline) for item in notices if item.key != notice.key}
+    # Faults of several nodes have notices of the same time, if they were recorded together.
+    others = [item for item in notices if item.key != notice.key]
+    recorded = {(key.uid, rfc3339(item.deadline)) for item in others for key in item.pods}
     return [
         pod
         for pod in pods
         if not pod.is_terminating
         and pod.drain_at
-        and pod.drain_at not in others
+        and (pod.key.uid, pod.drain_at) not in recorded
         and (pod.drain_at == own or pod.key.uid in uids)
     ]
 

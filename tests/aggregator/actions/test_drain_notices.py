@@ -341,3 +341,29 @@ def test_the_notices_of_two_nodes_do_not_wait_for_each_other() -> None:
     assert {record.node for record in scene.records} == {NODE, OTHER}
     asyncio.run(scene.advance(AFTER + 2 * WRITE_WITHIN))
     assert scene.evicted_names == [*GANG_NAMES, "single"]
+
+
+@pytest.mark.parametrize("ended", [NODE, OTHER])
+def test_a_notice_of_the_same_time_on_another_node_keeps_no_notice_that_ends(ended: str) -> None:
+    scene = Announced()
+    scene.candidates[OTHER] = replace(candidate(OTHER, scene.now), after=AFTER)
+    scene.play(10.0)
+    [time] = {rfc3339(record.deadline) for record in scene.records}
+    del scene.candidates[ended]
+    scene.play(5.0)
+    shown = {node: pod.drain_at for node, pod in scene.pods.values() if pod.key.name != "neighbour"}
+    assert shown == {NODE: time, OTHER: time, ended: ""}
+
+
+def test_a_notice_of_the_same_time_for_the_same_pods_keeps_the_notice() -> None:
+    scene = Announced()
+    scene.candidates["second"] = replace(scene.candidates[NODE], resource="gpu/0000:3b:00")
+    scene.play(10.0)
+    [time] = {rfc3339(record.deadline) for record in scene.records}
+    del scene.candidates["second"]
+    scene.create(NODE, "late", "GPU-0", GANG)
+    scene.play(5.0)
+    assert len([record for record in scene.records if record.state.is_finished]) == 1
+    scene.play(60.0)
+    assert scene.shown_times == {time}
+    assert {shown for _, _, shown in scene.notices} == {time}
