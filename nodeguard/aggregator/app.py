@@ -42,7 +42,7 @@ from nodeguard.aggregator.service import AggregatorService
 from nodeguard.executors.kube.cluster import ObservedCluster
 from nodeguard.executors.owners import NodeOwners
 from nodeguard.fleet.act.clears import with_answers
-from nodeguard.fleet.drains import fleet_drain_candidates, limited_drains, node_restraint
+from nodeguard.fleet.drains import fleet_drain_candidates, is_unread, limited_drains, node_restraint
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.open_files import connection_capacity, raise_limit
@@ -123,6 +123,7 @@ class AggregatorApp:
                 lambda now: fleet_drain_candidates(planner, now, backend.action_store.actions()),
                 lambda ready, age: limited_drains(planner, backend.action_store.actions(), ready, age),
                 partial(node_restraint, planner),
+                partial(is_unread, planner),
             ),
             backend.action_store,
             lambda: backend.drain_cluster if service.is_active else None,

@@ -7,11 +7,18 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.act.drain_candidates import DrainCandidate, drain_candidates
+from nodeguard.fleet.act.drain_candidates import (
+    DrainCandidate,
+    drain_candidates,
+    drain_request,
+    resources,
+)
 from nodeguard.fleet.act.drain_limits import drain_usage, within_limits
 from nodeguard.fleet.act.drain_progress import is_quarantined, manual_drains
+from nodeguard.fleet.decide.mark_requests import unconfirmed_requests
 from nodeguard.fleet.decide.restraints import operator_restraint
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.policy_rules import drain_after
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.drain import DrainMode, DrainRule, DrainWhen
 from nodeguard.model.instant import Instant
@@ -66,6 +73,26 @@ def _candidates(planner: Planner, policy: Policy, uid: str, now: Instant) -> Ite
         report,
         partial(planner.restraint, now=now),
         planner.domain_marks.decisions.keys(),
+    )
+
+
+def is_unread(planner: Planner, action: NodeAction) -> bool:
+    """Return whether the fault of an action may go on, although it has no candidate: its quarantine and its
+    rule do, and its Node has no report yet, a late one, or one in which the fault is not fresh.
+    """
+    state, policy = planner.state, planner.policy
+    node, report = state.nodes.get(action.uid), state.reports.get(action.uid)
+    marks = state.drain_marks(action.uid)
+    if node is None or node.owner or not is_quarantined(action, marks):
+        return False
+    if report is None or report.late:
+        return any(drain_after(policy, cause.check) is not None for _, cause in marks)
+    return any(
+        request.mark.kind.drains
+        and not request.injected
+        and drain_after(policy, request.check) is not None
+        and action.request in map(drain_request, resources(request))
+        for request in unconfirmed_requests(state.placements[action.uid], report)
     )
 
 

@@ -85,19 +85,21 @@ class _Attempt(Struct):
 
 class DrainNotices:
     """Gives notices while this aggregator leads. policy: returns the policy of drains. node_restraint: as of
-    `assess`. store: is only read here. on_ended: is called after each task.
+    `assess`. is_unread: as of `DrainFleet`. store: is only read here. on_ended: is called after each task.
     """
 
     def __init__(
         self,
         policy: Callable[[], DrainPolicy],
         node_restraint: Callable[[str], str],
+        is_unread: Callable[[NodeAction], bool],
         store: ActionStore,
         on_ended: Callable[[], object],
         now: Callable[[], Instant],
     ) -> None:
         self._policy = policy
         self._node_restraint = node_restraint
+        self._is_unread = is_unread
         self._store = store
         self._now = now
         self._ages = DrainAges()
@@ -135,7 +137,7 @@ class DrainNotices:
                 continue
             attempt.wait = min(_LAST_WAIT, 2.0 * attempt.wait or _FIRST_WAIT)
             attempt.due_at = now.mono + attempt.wait
-            end = "" if notice is None else self._end(candidate, drain)
+            end = "" if notice is None else self._end(notice, candidate, drain)
             if notice is not None and end:
                 self._tasks.start(key, self._withdraw(notice, attempt, cluster, end), self._limit)
             elif candidate is not None and not is_held and needs_notice(candidate, drain):
@@ -236,15 +238,19 @@ class DrainNotices:
         message = f"{end}; pods may still show the notice: {problem}" if problem else end
         attempt.outcome = ActionOutcome(ActionState.SUPERSEDED, gone, message)
 
-    def _end(self, candidate: DrainCandidate | None, drain: NodeAction | None) -> str:
-        """Return why a running notice ends; empty if it goes on. A drain that has begun keeps it."""
+    def _end(self, notice: NodeAction, candidate: DrainCandidate | None, drain: NodeAction | None) -> str:
+        """Return why a running notice ends; empty if it goes on. A drain that has begun keeps it, and so does
+        a fault that is not read now: with another notice its pods would get another time.
+        """
         if drain is not None and drain.state.is_finished:
             return "its drain has ended"
         if drain is not None and drain.begun_at:
             return ""
         if not self._is_enforced():
             return "the policy does not enforce drains"
-        return "" if candidate is not None else "its fault, its quarantine or its rule has ended"
+        if candidate is not None or self._is_unread(notice):
+            return ""
+        return "its fault, its quarantine or its rule has ended"
 
     def _is_enforced(self) -> bool:
         return self._policy().mode == DrainMode.ENFORCE

@@ -81,6 +81,8 @@ class DrainFleet(Struct, frozen=True):
     """Returns the candidates with pods that may leave, those beyond a limit with it as their blocker."""
     node_restraint: Callable[[str], str] = lambda _: ""
     """Returns why the pods of a gang on a node stay, by the name of the node; empty for no reason."""
+    is_unread: Callable[[NodeAction], bool] = lambda _: False
+    """Returns whether the fault of an action without a candidate may go on, as it is not read now."""
 
 
 class DrainRunner:
@@ -110,7 +112,9 @@ class DrainRunner:
         self._present: Collection[DrainCandidate] = ()
         self._attempts: dict[_Key, DrainAttempt] = {}
         self._tasks = KeyedTasks[_Key](self._on_ended)
-        self._notices = DrainNotices(fleet.policy, fleet.node_restraint, store, self._on_ended, now)
+        self._notices = DrainNotices(
+            fleet.policy, fleet.node_restraint, fleet.is_unread, store, self._on_ended, now
+        )
         self._assessing = asyncio.Semaphore(_ASSESSED)
         self._draining = asyncio.Semaphore(_DRAINED)
         self._wake = asyncio.Event()

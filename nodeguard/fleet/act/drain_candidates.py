@@ -88,7 +88,7 @@ def drain_candidates(
     requests: dict[str, list[MarkRequest]] = {}
     for decision in decisions:
         if _is_to_drain(policy, decision):
-            for resource in _resources(decision.request):
+            for resource in resources(decision.request):
                 requests.setdefault(resource, []).append(decision.request)
     for resource in sorted(requests):
         gpu_id = _inventory_id(report, resource)
@@ -143,7 +143,7 @@ def _is_to_drain(policy: Policy, decision: MarkDecision) -> bool:
     )
 
 
-def _resources(fault: MarkRequest | MarkCause) -> set[str]:
+def resources(fault: MarkRequest | MarkCause) -> set[str]:
     """Return the GPUs that a fault is about, if it is about GPUs and their NVLinks only: the pods on other
     GPUs stay. A fault of all other hardware, such as a port, is one of the node.
     """
@@ -158,7 +158,7 @@ def _is_cause(cause: MarkCause, resource: str, requests: Iterable[MarkRequest]) 
     if not cause.mark.kind.drains or cause.injected:
         return False
     keys = {(request.check, request.target) for request in requests}
-    return resource in _resources(cause) or (cause.check, cause.target) in keys
+    return resource in resources(cause) or (cause.check, cause.target) in keys
 
 
 def _label(resource: str) -> str:

@@ -38,6 +38,7 @@ class PodCluster:
     """Pods, one disruption budget, and the stored actions. evicted: uids of the pods that the eviction API ended,
     each with the time. minimum: of the budget; allowed: of its status, which a controller updates. nodes: uids of the
     Nodes. whole: PodGroups with `disruptionMode: all`. holds: the reasons, by node. quarantined: those with a recorded quarantine, also without a candidate.
+    unread: those of which the latest report does not show whether a fault goes on.
     notices: the writes of notices, with time, name of the pod, and the time in it.
     """
 
@@ -57,6 +58,7 @@ class PodCluster:
         self.candidates: dict[str, DrainCandidate] = {}
         self.nodes = {NODE, OTHER}
         self.quarantined = {NODE, OTHER}
+        self.unread: set[str] = set()
         self._version = 0
         for number in range(4):
             self.create(NODE, f"gang-{number}", "GPU-0", GANG)
@@ -176,6 +178,7 @@ class DrainReplica(ActionReader):
                     else ready
                 ),
                 lambda name: world.holds.get(name, ""),
+                lambda action: action.uid in world.unread,
             ),
             self.action_store,
             lambda: self._session,

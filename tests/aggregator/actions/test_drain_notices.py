@@ -367,3 +367,33 @@ def test_a_notice_of_the_same_time_for_the_same_pods_keeps_the_notice() -> None:
     scene.play(60.0)
     assert scene.shown_times == {time}
     assert {shown for _, _, shown in scene.notices} == {time}
+
+
+@pytest.mark.parametrize("is_new_leader", [False, True])
+def test_a_fault_that_is_not_read_for_a_while_puts_no_eviction_off(*, is_new_leader: bool) -> None:
+    """As after a restart, until the agent reports to the new process."""
+    scene = Announced()
+    scene.play(10.0)
+    [notice] = scene.records
+    present, scene.candidates = scene.candidates, {}
+    scene.unread = {NODE}
+    if is_new_leader:
+        scene.lead()
+    scene.play(60.0)
+    assert scene.shown_times == {rfc3339(notice.deadline)}
+    scene.candidates, scene.unread = present, set()
+    scene.play_out()
+    assert [record.key for record in scene.records] == [notice.key]
+    assert notice.deadline <= scene.first_eviction < notice.deadline + 60.0
+
+
+def test_a_fault_that_is_not_read_at_the_time_of_its_notice_evicts_nothing() -> None:
+    scene = Announced()
+    scene.play(10.0)
+    scene.candidates.clear()
+    scene.unread = {NODE}
+    scene.play_out()
+    assert not scene.evicted
+    scene.unread.clear()
+    scene.play(70.0)
+    assert scene.shown_times == {""}

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_progress import drain_action, is_quarantined
-from nodeguard.fleet.drains import fleet_drain_candidates, node_drain_candidates, node_restraint
+from nodeguard.fleet.drains import fleet_drain_candidates, is_unread, node_drain_candidates, node_restraint
 from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode, DrainPolicy, DrainRule, DrainWhen
 from nodeguard.model.finding import DataStatus, Health
@@ -383,3 +383,41 @@ def test_a_drain_by_hand_is_one_candidate_beside_a_rule() -> None:
     fleet = faulty()
     requested = drain_action(only(fleet), (), fleet.wall, requested_by="alice")
     assert fleet_drain_candidates(fleet.planner, fleet.now, [requested]) == [only(fleet)]
+
+
+def unread(fleet: Fleet, candidate: DrainCandidate) -> bool:
+    """Return whether the fault of an earlier candidate may go on."""
+    assert candidates(fleet) == []
+    return is_unread(fleet.planner, drain_action(candidate, (), fleet.wall))
+
+
+def test_a_fault_that_is_not_read_now_may_go_on() -> None:
+    fleet = faulty()
+    candidate = only(fleet)
+    fleet.report(0, finding(data_status=DataStatus.STALE))
+    fleet.carry_out()
+    assert unread(fleet, candidate)
+    assert not unread(fleet, replace(candidate, resource=OTHER))
+    fleet.report(0, age=600.0)
+    fleet.carry_out()
+    assert unread(fleet, candidate), "a late report"
+    del fleet.reports["uid-0"]
+    fleet.restart()
+    assert unread(fleet, candidate), "no report since the start"
+
+
+def test_a_fault_ends_with_its_report_its_quarantine_or_its_rule() -> None:
+    fleet = faulty()
+    candidate = only(fleet)
+    fleet.report(0, finding(health=Health.SUSPECT))
+    fleet.carry_out()
+    assert not unread(fleet, candidate)
+    fleet.report(0, finding(data_status=DataStatus.STALE))
+    fleet.planner.set_policy(replace(DRAINS, drain=replace(EVICT, rules=())))
+    assert not unread(fleet, candidate)
+    fleet.planner.set_policy(DRAINS)
+    assert unread(fleet, candidate)
+    fleet.report(0)
+    fleet.carry_out()
+    fleet.report(0, finding(data_status=DataStatus.STALE))
+    assert not unread(fleet, candidate), "its quarantine is released"
