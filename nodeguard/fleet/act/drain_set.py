@@ -47,7 +47,7 @@ def drain_set(
         unknown = [pod for pod in evictable if not _names_gpus(pod)]
         if not candidate.gpu_ids:
             reason = "the id of the GPU is not known, so the pods that hold it are not known"
-        elif unknown and not any(_holds_unshared(pod, candidate.gpu_ids) for pod in holders):
+        elif unknown and not all(_is_held_unshared(gpu_id, holders) for gpu_id in candidate.gpu_ids):
             reason = f"it is not known which GPUs {_names(unknown)} {_verb(unknown, 'holds', 'hold')}"
         else:
             reason = ""
@@ -157,8 +157,8 @@ def _holds(pod: NodePod, gpu_ids: Collection[str]) -> bool:
     return any(name.partition(SHARED_GPU)[0] in gpu_ids for name in pod.gpu_ids or ())
 
 
-def _holds_unshared(pod: NodePod, gpu_ids: Collection[str]) -> bool:
-    return any(name in gpu_ids for name in pod.gpu_ids or ())
+def _is_held_unshared(gpu_id: str, pods: Iterable[NodePod]) -> bool:
+    return any(gpu_id in (pod.gpu_ids or ()) for pod in pods)
 
 
 def _names_gpus(pod: NodePod) -> bool:

@@ -87,6 +87,15 @@ def test_a_pod_with_unknown_gpus_leaves_only_if_the_policy_says_all_pods(unknown
     assert drain_set(GPU, (unknown, pod("sharing", "GPU-1::0")), NONE).reason
 
 
+def test_a_holder_of_one_id_does_not_hide_the_holder_of_another() -> None:
+    """Without an inventory, the findings of a location may name a GPU and the one that replaced it."""
+    replaced, unknown = replace(GPU, gpu_ids=("GPU-1", "GPU-3")), pod("unknown")
+    found = drain_set(replaced, (HOLDER, unknown), NONE)
+    assert (found.pods, "which GPUs pod team-a/unknown holds" in found.reason) == ((), True)
+    both = (HOLDER, pod("third", "GPU-3"))
+    assert drain_set(replaced, (*both, unknown), NONE) == DrainSet(both)
+
+
 def test_a_gpu_without_a_known_id_never_drains_the_node_by_itself() -> None:
     found = drain_set(WITHOUT_ID, (HOLDER, OTHER), NONE)
     assert found.pods == ()
