@@ -84,7 +84,8 @@ def claim_keys(pods: Iterable[NodePod]) -> list[ClaimKey]:
 def with_claimed_gpus(
     pod: NodePod, claims: Mapping[ClaimKey, Claim], gpu_ids: Mapping[DeviceKey, str]
 ) -> NodePod:
-    """Return a pod with the GPUs of its claims. Those claims stay of which a device is not known.
+    """Return a pod with the GPUs of its claims. Those claims stay of which a device is not known, with an
+    empty name for devices that the kubelet does not report.
 
     claims: those that exist. gpu_ids: see devices.decode_gpu_ids.
     """
@@ -99,7 +100,10 @@ def with_claimed_gpus(
         if claim is not None and gpus:
             tolerated = any(tolerates_quarantine(item) for gpu in gpus for item in gpu.tolerations)
             keeps_gpus = keeps_gpus or tolerated or not claim.ends_with(pod)
-    ids = None if pod.gpu_ids is None else tuple(sorted({*pod.gpu_ids, *held}))
+    ids = pod.gpu_ids
+    if held:
+        unknown.extend([""] if ids is None else [])
+        ids = tuple(sorted({*(ids or ()), *held}))
     return replace(pod, gpu_ids=ids, claims=tuple(unknown), keeps_gpus=keeps_gpus)
 
 

@@ -56,7 +56,8 @@ class NodePod(Struct, frozen=True):
     """Ids of the devices that it holds: of NVIDIA's device plugin, as the plugin names them, and of known
     claims. Empty: none. None: it holds some, and the kubelet does not report those of each container."""
     claims: tuple[str, ...] = ()
-    """Names of its ResourceClaims with unknown devices; an empty name for one that is not created yet."""
+    """Names of its ResourceClaims with unknown devices. An empty name: one that is not created yet, or,
+    beside the GPUs of known claims, devices that the kubelet does not report."""
     keeps_gpus: bool = False
     """Whether another pod in its place could get the same GPUs, though they have a mark of their own: it uses
     a ResourceClaim that was not created for it, or that tolerates the mark."""

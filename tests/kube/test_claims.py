@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_set import drain_set
 from nodeguard.kube.claims import Claim, ClaimKey, claim_keys, decode_claim, with_claimed_gpus
+from nodeguard.model.drain import UnknownHolders
 from nodeguard.model.pod import NodePod, PodGroupKey, PodKey
 
 DRIVER = "gpu.nvidia.com"
@@ -125,7 +128,18 @@ def test_an_unknown_claim_hides_no_known_gpu() -> None:
     assert (found.gpu_ids, found.claims) == (("GPU-1", "GPU-3"), ("", "gone"))
     partly = read(claim(result("gpu-0"), result("gpu-7")))
     assert (partly.gpu_ids, partly.claims) == (("GPU-1",), ("gpus",))
-    assert read(claim(result("gpu-0")), replace(POD, gpu_ids=None)).gpu_ids is None
+
+
+def test_unreported_gpus_of_a_device_plugin_hide_no_gpu_of_a_shared_claim() -> None:
+    shared = claim(result("gpu-0"), owner="", users=("uid-0", "uid-1"))
+    unreported = replace(POD, gpu_ids=None, controller="Job")
+    other = replace(POD, key=PodKey("team-a", "train-1", "uid-1"), controller="Job")
+    pods = (read(shared, unreported), read(shared, other))
+    faulty = DrainCandidate("uid-n", "gpu-1", "gpu/0000:3b:00", 100.0, ("gpu-lost",), ("GPU-1",))
+    assert drain_set(faulty, pods, UnknownHolders.NONE).pods == pods
+    elsewhere = drain_set(replace(faulty, gpu_ids=("GPU-2",)), pods, UnknownHolders.NONE)
+    assert (elsewhere.pods, "pod team-a/train-0 holds" in elsewhere.reason) == ((), True)
+    assert read(stored({}), unreported) == unreported
 
 
 @pytest.mark.parametrize(
