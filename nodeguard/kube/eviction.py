@@ -21,8 +21,9 @@ from nodeguard.kube.pod_group import decode_leaves_whole
 from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodNotice, PodReadError
 from nodeguard.model.pod import DRAIN_AT_ANNOTATION, DisruptionBudget, NodePod, PodGroupKey
 
-# Claims that are read at the same time.
+# Claims that are read at the same time, and those of one Node: a user may write any number into a pod.
 _PARALLEL = 8
+_MAX_CLAIMS = 1_000
 
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -77,23 +78,26 @@ class KubernetesDrainCluster:
         keys = claim_keys(pods)
         if not keys:
             return tuple(pods)
+        if len(keys) > _MAX_CLAIMS:
+            raise PodReadError(
+                f"the pods of Node {node} name {len(keys)} ResourceClaims, and a drain reads at most "
+                f"{_MAX_CLAIMS}: evict them with kubectl drain"
+            )
         try:
             slices = await self._read(RESOURCE_SLICES, {"fieldSelector": f"spec.nodeName={node}"})
         except _MissingError:
             # The server has no resource.k8s.io/v1.
             return tuple(pods)
-        limit = asyncio.Semaphore(_PARALLEL)
-
-        async def read(key: ClaimKey) -> Claim | None:
-            async with limit:
-                return await self._claim(key)
-
         try:
             gpu_ids = decoded(decode_gpu_ids, slices, f"the ResourceSlices of Node {node}")
         except ApiError as error:
             raise PodReadError(error.message) from None
-        found = zip(keys, await asyncio.gather(*map(read, keys)), strict=True)
-        claims = {key: claim for key, claim in found if claim is not None}
+        claims: dict[ClaimKey, Claim] = {}
+        # After an error no further one is requested.
+        for first in range(0, len(keys), _PARALLEL):
+            names = keys[first : first + _PARALLEL]
+            found = zip(names, await asyncio.gather(*map(self._claim, names)), strict=True)
+            claims |= {key: claim for key, claim in found if claim is not None}
         return tuple(with_claimed_gpus(pod, claims, gpu_ids) for pod in pods)
 
     async def _claim(self, key: ClaimKey) -> Claim | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -126,3 +127,36 @@ async def test_claims_that_cannot_be_read_are_an_error(
 ) -> None:
     with pytest.raises(PodReadError, match=reason):
         await with_claims(resourceslices=slices, gpus=claim)
+
+
+class _Requests:
+    """A client of a server that has no slices, and fails for each claim."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    async def read(self, path: str, *_: object, **__: object) -> bytes:
+        self.paths.append(path)
+        await asyncio.sleep(0)
+        if path.endswith("resourceslices"):
+            return b'{"items": []}'
+        raise error(504, "timed out")
+
+
+@pytest.mark.parametrize(
+    ("number", "reason", "requests"),
+    [
+        (1_000, "504", 9),
+        (1_001, "the pods of Node gpu-1 name 1001 ResourceClaims, and a drain reads at most 1000", 0),
+    ],
+)
+async def test_claims_cost_few_requests_of_a_server_that_fails(
+    number: int, reason: str, requests: int
+) -> None:
+    client: Any = _Requests()
+    pod = replace(POD, claims=tuple(f"gpu-{index}" for index in range(number)))
+    with pytest.raises(PodReadError, match=reason):
+        await KubernetesDrainCluster(client).with_claims("gpu-1", (pod,))
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.gather(*others, return_exceptions=True)
+    assert len(client.paths) == requests
