@@ -119,7 +119,8 @@ def _gpus(spec: _Spec) -> Iterator[Device]:
     for device in spec.devices:
         node = device.node or spec.node
         address = bus_address(_attribute(device, spec.driver, _PCI_ATTRIBUTE)) or ""
-        uuid = _attribute(device, spec.driver, _UUID_ATTRIBUTE)
+        parent = _attribute(device, spec.driver, _PARENT_ATTRIBUTE)
+        uuid = parent or _attribute(device, spec.driver, _UUID_ATTRIBUTE)
         # A device of several Nodes is not part of any of them.
         if node and (address or uuid) and _is_gpu(spec.driver, uuid):
             yield Device(node, spec.driver, spec.pool.name, device.name, address, uuid)

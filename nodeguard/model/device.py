@@ -19,7 +19,7 @@ class Device(Struct, frozen=True):
     address: str = ""
     """PCI address as in targets (`0000:3b:00`); empty if the driver does not publish it."""
     uuid: str = ""
-    """Empty if the driver does not publish it."""
+    """Id of the GPU, also for a part of it, such as a MIG device; empty if the driver does not publish it."""
 
 
 def device_mark_name(node: str, device: Device) -> str:

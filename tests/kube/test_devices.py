@@ -79,6 +79,13 @@ def test_attributes_may_have_the_name_of_their_driver(
     )
 
 
+def test_a_part_of_a_gpu_has_the_id_of_its_gpu() -> None:
+    created = described("gpu-0-mig-0", parentUUID="GPU-1", type="mig")
+    existing = described("gpu-0-mig-1", uuid="MIG-7", parentUUID="GPU-1", type="mig")
+    parts = read(resource_slice("s", [created, existing])).devices
+    assert [(part.name, part.uuid) for part in parts] == [("gpu-0-mig-0", "GPU-1"), ("gpu-0-mig-1", "GPU-1")]
+
+
 def test_a_device_without_gpu_attributes_is_ignored() -> None:
     card = {"name": "eth0", "attributes": {"resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"}}}
     assert read(resource_slice("s", [card], driver="dra.net")).devices == ()

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from nodeguard.model.device import Device
 from nodeguard.model.target import gpu_target
 
-# Finds the published device of a target, by the target and the id of its component; None if there is none.
+# Finds the published device of a target, by the target and the id of its component; None if there is none,
+# or not only one: a mark on a GPU would leave its parts to new pods.
 FindDevice = Callable[[str, str], Device | None]
 
 
@@ -26,21 +27,18 @@ class DeviceIndex:
 
     def count_gpus(self, node: str) -> int:
         """Return the number of published GPUs of a node, by its name."""
-        return len({device.address or device.name for device in self._devices.get(node, ())})
+        return len({device.uuid or device.address or device.name for device in self._devices.get(node, ())})
 
     def finder(self, node: str) -> FindDevice:
         """Return a finder of the published devices of a node, by its name."""
         devices = self._devices.get(node, ())
 
         def find(target: str, component: str) -> Device | None:
-            return next(
-                (
-                    device_selector(device)
-                    for device in devices
-                    if (device.uuid and device.uuid == component) or gpu_target(device.address) == target
-                ),
-                None,
-            )
+            for device in devices:
+                if (device.uuid and device.uuid == component) or gpu_target(device.address) == target:
+                    is_only = not any(_is_same_gpu(device, other) for other in devices if other != device)
+                    return device_selector(device) if is_only else None
+            return None
 
         return find
 
@@ -48,6 +46,10 @@ class DeviceIndex:
         """Return whether a node publishes devices and this one is not among them."""
         devices = self._devices.get(device.node, ())
         return bool(devices) and all(device_selector(published) != device for published in devices)
+
+
+def _is_same_gpu(device: Device, other: Device) -> bool:
+    return device.uuid == other.uuid != "" or device.address == other.address != ""
 
 
 def device_selector(device: Device) -> Device:
