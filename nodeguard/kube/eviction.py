@@ -232,10 +232,10 @@ def _message(error: ApiError, rights: str) -> str:
 
 def eviction_state(error: ApiError) -> EvictionState:
     """Return the state of an eviction or a notice that the API server did not accept."""
-    if error.status == 404:
-        return EvictionState.GONE
     # A patch that names another uid would change a field that never changes: the status is 422.
-    if error.status == 409 or "metadata.uid" in error.fields:
+    if error.status == 404 or "metadata.uid" in error.fields:
+        return EvictionState.GONE
+    if error.status == 409:
         return EvictionState.CHANGED
     if error.reason == DISRUPTION_BUDGET:
         return EvictionState.REFUSED

@@ -94,7 +94,7 @@ class DrainCluster(Protocol):
 
     async def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
         """Write or remove the notice of a pod, if it is still the one of its uid. is_dry_run: only ask
-        whether it is allowed. Returns the response as for an eviction.
+        whether it is allowed. Returns the response as for an eviction, `gone` for another pod of its name.
         """
 
     def show(self, drains: Collection[NodeDrain]) -> None:

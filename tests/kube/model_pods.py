@@ -129,7 +129,7 @@ class ModelPods:
         if stored is None:
             return Eviction(EvictionState.GONE, "no such pod")
         if stored.key.uid != pod.key.uid:
-            return Eviction(EvictionState.CHANGED, "another pod")
+            return Eviction(EvictionState.GONE, "another pod")
         if not is_dry_run and stored.drain_at != notice.drain_at:
             self.change(stored.key.uid, drain_at=notice.drain_at)
         return Eviction(EvictionState.ACCEPTED)

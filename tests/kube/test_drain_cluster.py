@@ -200,7 +200,7 @@ async def test_a_notice_is_not_written_on_another_pod_of_the_name(pods: Pods) ->
     namesake = replace(before, key=replace(before.key, uid="uid-of-another"))
     for is_dry_run in (True, False):
         response = await pods.drain.write_notice(namesake, NOTICE, is_dry_run=is_dry_run)
-        assert response.state == EvictionState.CHANGED
+        assert response.state == EvictionState.GONE
     assert await pods.read("train-0") == before
     pods.remove("train-0")
     assert (await pods.drain.write_notice(before, NOTICE, is_dry_run=False)).state == EvictionState.GONE

@@ -48,8 +48,8 @@ _LAST_WAIT = 60.0
 # Seconds in which the notices on pods may be removed, until the notice ends without that.
 _REMOVE_WITHIN = 600.0
 
-# The responses after which a pod has its notice, or is not the one that was read.
-_SETTLED = frozenset({EvictionState.ACCEPTED, EvictionState.GONE, EvictionState.CHANGED})
+# The responses after which a pod has its notice, or is gone. After a conflict with other writes it may not.
+_SETTLED = frozenset({EvictionState.ACCEPTED, EvictionState.GONE})
 
 _Key = tuple[str, str]
 

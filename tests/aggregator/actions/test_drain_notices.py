@@ -15,7 +15,7 @@ from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.drain import DrainMode
 from nodeguard.model.eviction import Eviction, EvictionState, PodNotice
 from nodeguard.model.instant import rfc3339
-from nodeguard.model.pod import NodePod
+from nodeguard.model.pod import NodePod, PodGroupKey
 from tests.aggregator.actions.drain_replicas import GANG, NODE, OTHER, candidate
 from tests.aggregator.actions.replicas import FAULTS, KilledError
 from tests.aggregator.actions.test_drains import GANG_NAMES, Scene
@@ -31,8 +31,12 @@ class Announced(Scene):
         self.candidates[NODE] = replace(self.candidates[NODE], after=AFTER)
         self.began = self.now
         self.refusal = ""
+        self.conflicts = 0
 
     def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
+        if self.conflicts and not is_dry_run:
+            self.conflicts -= 1
+            return Eviction(EvictionState.CHANGED, "the pod has been modified")
         if self.refusal:
             return Eviction(EvictionState.FORBIDDEN, self.refusal)
         return super().write_notice(pod, notice, is_dry_run=is_dry_run)
@@ -395,5 +399,44 @@ def test_a_fault_that_is_not_read_at_the_time_of_its_notice_evicts_nothing() -> 
     scene.play_out()
     assert not scene.evicted
     scene.unread.clear()
+    scene.play(70.0)
+    assert scene.shown_times == {""}
+
+
+def test_a_conflict_with_another_write_leaves_no_pod_without_its_notice() -> None:
+    scene = Announced()
+    scene.conflicts = 1
+    scene.play(2.0)
+    [notice] = scene.records
+    assert not notice.begun_at
+    scene.play(20.0)
+    [notice] = scene.records
+    assert notice.begun_at
+    assert scene.shown_times == {rfc3339(notice.deadline)}
+
+
+def test_a_conflict_with_another_write_leaves_no_notice_behind() -> None:
+    scene = Announced()
+    scene.play(10.0)
+    scene.candidates.clear()
+    scene.conflicts = 1
+    scene.play(70.0)
+    assert scene.shown_times == {""}
+    assert [record.message for record in scene.records] == ["its fault, its quarantine or its rule has ended"]
+
+
+def test_a_deleted_node_leaves_no_notice_on_the_pods_of_its_gang() -> None:
+    scene = Announced()
+    group = PodGroupKey("team-a", "gang")
+    for uid in scene.gang_uids():
+        scene.change(uid, group=group)
+    scene.create(OTHER, "elsewhere", "GPU-0", GANG, group=group)
+    scene.whole = {group}
+    scene.play(10.0)
+    [notice] = scene.records
+    assert scene.shown_times == {rfc3339(notice.deadline)}
+    scene.nodes.discard(NODE)
+    scene.candidates.clear()
+    scene.pods = {uid: place for uid, place in scene.pods.items() if place[0] == OTHER}
     scene.play(70.0)
     assert scene.shown_times == {""}
