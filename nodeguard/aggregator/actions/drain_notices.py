@@ -51,6 +51,9 @@ _REMOVE_WITHIN = 600.0
 # The responses after which a pod has its notice, or is gone. After a conflict with other writes it may not.
 _SETTLED = frozenset({EvictionState.ACCEPTED, EvictionState.GONE})
 
+# The end of a notice without a pod to evict: those that still run hold other hardware now.
+_LEFT = "no pod uses the faulty hardware any more"
+
 _Key = tuple[str, str]
 
 
@@ -207,8 +210,9 @@ class DrainNotices:
             attempt.reason, attempt.offer = problem, None if problem or not staying else found
             return
         if not (problem or staying):
-            attempt.outcome = ActionOutcome(ActionState.SUCCEEDED, len(notice.pods), "its pods have left")
+            await self._withdraw(notice, attempt, cluster, _LEFT)
             return
+        attempt.removal_since = inf
         pods = unnoticed_pods(notice, staying, self._running().values())
         problem = problem or await _write(cluster, pods, pod_notice(candidate, notice), is_dry_run=False)
         attempt.reason, attempt.has_agreed = problem, not problem and have_agreed(staying)
@@ -236,7 +240,8 @@ class DrainNotices:
             attempt.reason = problem
             return
         message = f"{end}; pods may still show the notice: {problem}" if problem else end
-        attempt.outcome = ActionOutcome(ActionState.SUPERSEDED, gone, message)
+        state = ActionState.SUCCEEDED if end == _LEFT else ActionState.SUPERSEDED
+        attempt.outcome = ActionOutcome(state, gone, message)
 
     def _end(self, notice: NodeAction, candidate: DrainCandidate | None, drain: NodeAction | None) -> str:
         """Return why a running notice ends; empty if it goes on. A drain that has begun keeps it, and so does

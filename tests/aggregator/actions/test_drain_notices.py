@@ -105,7 +105,10 @@ def test_pods_that_end_by_themselves_end_the_notice() -> None:
         del scene.pods[uid]
     scene.play(90.0)
     [notice] = scene.records
-    assert (notice.state, notice.message) == (ActionState.SUCCEEDED, "its pods have left")
+    assert (notice.state, notice.message) == (
+        ActionState.SUCCEEDED,
+        "no pod uses the faulty hardware any more",
+    )
     scene.play_out()
     assert not scene.drains
     assert scene.replica.runner.reports() == ()
@@ -440,3 +443,20 @@ def test_a_deleted_node_leaves_no_notice_on_the_pods_of_its_gang() -> None:
     scene.pods = {uid: place for uid, place in scene.pods.items() if place[0] == OTHER}
     scene.play(70.0)
     assert scene.shown_times == {""}
+
+
+def test_pods_that_hold_the_gpu_no_more_lose_their_notice() -> None:
+    """As with a kubelet that begins to report the GPUs, where unknown holders are all pods."""
+    scene = Announced()
+    scene.play(10.0)
+    for uid in scene.gang_uids():
+        scene.change(uid, gpu_ids=("GPU-1",))
+    scene.play(70.0)
+    assert scene.shown_times == {""}
+    [notice] = scene.records
+    assert (notice.state, notice.message) == (
+        ActionState.SUCCEEDED,
+        "no pod uses the faulty hardware any more",
+    )
+    scene.play_out()
+    assert not scene.evicted
