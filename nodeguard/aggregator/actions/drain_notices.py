@@ -231,7 +231,8 @@ class DrainNotices:
         try:
             pods = await recorded_pods(cluster, notice)
             gone = sum(key.uid not in pods for key in notice.pods)
-            noticed = noticed_pods(notice, pods.values(), self._running().values())
+            lasting = [item for key, item in self._running().items() if not self._is_ending(key)]
+            noticed = noticed_pods(notice, pods.values(), lasting)
             removal = PodNotice("", f"nodeguard does not evict this pod: {end}")
             problem = await _write(cluster, noticed, removal, is_dry_run=False)
         except PodReadError as error:
@@ -256,6 +257,11 @@ class DrainNotices:
         if candidate is not None or self._is_unread(notice):
             return ""
         return "its fault, its quarantine or its rule has ended"
+
+    def _is_ending(self, key: _Key) -> bool:
+        """Return whether a notice is being removed: another one that ends leaves no pod to it."""
+        attempt = self._attempts.get(key)
+        return attempt is not None and attempt.removal_since < inf
 
     def _is_enforced(self) -> bool:
         return self._policy().mode == DrainMode.ENFORCE

@@ -70,19 +70,17 @@ def unnoticed_pods(
 
 
 def noticed_pods(notice: NodeAction, pods: Iterable[NodePod], notices: Iterable[NodeAction]) -> list[NodePod]:
-    """Return the pods that show a notice that ends, whichever time their owners wrote. notices: all that
-    run.
+    """Return the pods that show a notice that ends, whichever time their owners wrote. notices: those that go
+    on. Their pods are left to them: they would be reported as safe in between.
     """
     own, uids = rfc3339(notice.deadline), {key.uid for key in notice.pods}
-    # Faults of several nodes have notices of the same time, if they were recorded together.
-    others = [item for item in notices if item.key != notice.key]
-    recorded = {(key.uid, rfc3339(item.deadline)) for item in others for key in item.pods}
+    others = {key.uid for item in notices if item.key != notice.key for key in item.pods}
     return [
         pod
         for pod in pods
         if not pod.is_terminating
         and pod.drain_at
-        and (pod.key.uid, pod.drain_at) not in recorded
+        and pod.key.uid not in others
         and (pod.drain_at == own or pod.key.uid in uids)
     ]
 

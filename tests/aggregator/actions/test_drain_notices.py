@@ -274,6 +274,7 @@ def test_a_pod_of_two_notices_shows_the_earlier_time_and_keeps_the_later_one() -
     del scene.candidates[NODE]
     scene.play(70.0)
     assert scene.shown_times == {rfc3339(second.deadline)}
+    assert "" not in {shown for _, _, shown in scene.notices}, "no pod is reported as safe in between"
     scene.candidates[NODE] = present
 
 
@@ -460,3 +461,16 @@ def test_pods_that_hold_the_gpu_no_more_lose_their_notice() -> None:
     )
     scene.play_out()
     assert not scene.evicted
+
+
+@pytest.mark.parametrize("gap", [0.0, 30.0])
+def test_two_notices_that_end_together_leave_none_behind(gap: float) -> None:
+    scene = Announced()
+    scene.play(gap)
+    scene.candidates["second"] = replace(scene.candidates[NODE], resource="gpu/0000:3b:00")
+    scene.play(10.0)
+    assert len(scene.records) == 2
+    scene.candidates.clear()
+    scene.play(70.0)
+    assert {record.state for record in scene.records} == {ActionState.SUPERSEDED}
+    assert scene.shown_times == {""}
