@@ -288,12 +288,18 @@ class DrainNotices:
 async def _write(
     cluster: DrainCluster, pods: Collection[NodePod], notice: PodNotice, *, is_dry_run: bool
 ) -> str:
-    """Write a notice on some pods. Returns why one of them does not get it; empty if all do."""
-    limit = asyncio.Semaphore(_PARALLEL)
+    """Write a notice on some pods. Returns why one of them does not get it; empty if all do. Dry runs end
+    with the first such reason: without the right, each pod has it.
+    """
+    limit, problems = asyncio.Semaphore(_PARALLEL), list[str]()
 
-    async def write(pod: NodePod) -> str:
+    async def write(pod: NodePod) -> None:
         async with limit:
+            if is_dry_run and problems:
+                return
             response = await cluster.write_notice(pod, notice, is_dry_run=is_dry_run)
-        return "" if response.state in _SETTLED else f"pod {pod.key}: {response.message}"
+            if response.state not in _SETTLED:
+                problems.append(f"pod {pod.key}: {response.message}")
 
-    return next(filter(None, await asyncio.gather(*map(write, pods))), "")
+    await asyncio.gather(*map(write, pods))
+    return next(iter(problems), "")

@@ -31,9 +31,10 @@ class Announced(Scene):
         self.candidates[NODE] = replace(self.candidates[NODE], after=AFTER)
         self.began = self.now
         self.refusal = ""
-        self.conflicts = 0
+        self.conflicts = self.asked = 0
 
     def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
+        self.asked += is_dry_run
         if self.conflicts and not is_dry_run:
             self.conflicts -= 1
             return Eviction(EvictionState.CHANGED, "the pod has been modified")
@@ -461,6 +462,20 @@ def test_pods_that_hold_the_gpu_no_more_lose_their_notice() -> None:
     )
     scene.play_out()
     assert not scene.evicted
+
+
+def test_a_refusal_costs_few_requests_for_many_pods() -> None:
+    scene = Announced()
+    for number in range(100):
+        scene.create(NODE, f"more-{number}", "GPU-0", GANG)
+    scene.sync()
+    scene.refusal = "no right"
+    scene.play(1.0)
+    assert 0 < scene.asked <= 8
+    scene.refusal = ""
+    scene.play(70.0)
+    assert scene.records[0].begun_at
+    assert len(scene.notices) == 104
 
 
 @pytest.mark.parametrize("gap", [0.0, 30.0])
