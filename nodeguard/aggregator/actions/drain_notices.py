@@ -163,17 +163,25 @@ class DrainNotices:
         for candidate in candidates:
             key = (candidate.uid, candidate.request)
             notice, attempt = running.get(key), self._attempts.get(key) or _Attempt()
+            is_over = notice is not None and self._is_over(notice, now)
             if candidate.blocker or not needs_notice(candidate, drains.get(key)):
-                yield candidate
+                # A drain that has begun early without an evicted pod still needs the agreement of all.
+                yield replace(
+                    candidate, is_early=candidate.after > 0.0 and notice is not None and not is_over
+                )
             elif notice is None:
                 if attempt.reason:
                     yield replace(candidate, blocker=attempt.reason)
-            elif notice.begun_at and self._ages.age(notice, now) >= notice.deadline - notice.begun_at:
+            elif is_over:
                 yield replace(candidate, after=0.0)
             elif notice.begun_at and attempt.has_agreed:
                 yield replace(candidate, after=0.0, is_early=True)
             else:
                 yield announced(candidate, notice)
+
+    def _is_over(self, notice: NodeAction, now: Instant) -> bool:
+        """Return whether the time of a notice that all its pods have is over."""
+        return bool(notice.begun_at) and self._ages.age(notice, now) >= notice.deadline - notice.begun_at
 
     def requested(self) -> list[NodeAction]:
         """Return the notices that run or begin, for the action loop: they end only by their outcomes."""

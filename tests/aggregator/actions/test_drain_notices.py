@@ -489,3 +489,27 @@ def test_two_notices_that_end_together_leave_none_behind(gap: float) -> None:
     scene.play(70.0)
     assert {record.state for record in scene.records} == {ActionState.SUPERSEDED}
     assert scene.shown_times == {""}
+
+
+def test_a_pod_that_agrees_no_more_stays_while_no_pod_was_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a leader that is killed between the record of the begin and the first eviction."""
+    scene = Announced()
+    scene.play(10.0)
+    scene.agree(*GANG_NAMES)
+    evict = scene.evict
+
+    def changed(pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        return evict(pod, is_dry_run=True) if is_dry_run else Eviction(EvictionState.CHANGED)
+
+    monkeypatch.setattr(scene, "evict", changed)
+    while not any(drain.begun_at for drain in scene.drains):
+        scene.play(1.0)
+    for uid in scene.gang_uids():
+        scene.change(uid, agrees_to_leave=False)
+    monkeypatch.setattr(scene, "evict", evict)
+    scene.lead()
+    scene.play(60.0)
+    assert not scene.evicted
+    scene.play_out()
+    assert scene.evicted_names == GANG_NAMES
+    assert scene.first_eviction >= scene.records[0].deadline
