@@ -169,7 +169,12 @@ def test_leaders_killed_at_any_time_evict_each_pod_once(new_cluster: NewCluster,
         left = {item["metadata"]["name"] for item in cluster.api.get(PODS)["items"]}
     print(f"{KILLS} kills, of them in these phases of drains: {dict(phases.most_common())}")
     expected = {f"{node}-{work}" for node in nodes for work in WORK.keys() - {STAYS}}
-    assert audit.evictions() == Counter({f"{TEAM}/{name}": 1 for name in expected})
+    evicted = audit.evictions()
+    assert set(evicted.values()) == {1}
+    # With a client that is killed, the answer can be a time-out though the eviction was stored.
+    missing = {f"{TEAM}/{name}" for name in expected} - evicted.keys()
+    assert missing <= audit.evictions(code=504).keys()
+    assert evicted.keys() <= {f"{TEAM}/{name}" for name in expected}
     assert left == {f"{node}-{STAYS}" for node in nodes}
     assert sorted(item["spec"]["node"] for item in records) == nodes
     assert {item["status"]["state"] for item in records} == {"Succeeded"}

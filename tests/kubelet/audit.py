@@ -25,7 +25,7 @@ _POLICY: Object = {
     ],
 }
 
-_CREATED, _FORBIDDEN = 201, 403
+_FORBIDDEN = 403
 
 _WRITES = frozenset({"create", "update", "patch", "delete"})
 
@@ -65,13 +65,13 @@ class Audit:
             }
         )
 
-    def evictions(self) -> Counter[str]:
-        """Return how often each pod was evicted, by namespace and name: without dry runs, and requests that failed."""
+    def evictions(self, code: int = 201) -> Counter[str]:
+        """Return how often the eviction of each pod had an HTTP status, by namespace and name: without dry runs."""
         return Counter(
             f"{event['objectRef']['namespace']}/{event['objectRef']['name']}"
             for event in self._events(0)
             if _action(event) == "create pods/eviction"
-            and event["responseStatus"]["code"] == _CREATED
+            and event["responseStatus"]["code"] == code
             and "dryRun" not in event["requestObject"]["deleteOptions"]
         )
 
