@@ -23,6 +23,7 @@ from tests.e2e.bulk_nodes import wait_until_schedulable
 from tests.e2e.fleet import Fleet
 from tests.e2e.scene import ENFORCED, running_fleet
 from tests.e2e.training import (
+    ACTIONS,
     DRAIN,
     PODS,
     REPLICA_SETS,
@@ -42,11 +43,14 @@ pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def training(cluster: Cluster, mode: str, *, budget: int | None = None) -> Iterator[tuple[Fleet, Kubelet]]:
+def training(
+    cluster: Cluster, mode: str, *, budget: int | None = None, when: str = "immediately"
+) -> Iterator[tuple[Fleet, Kubelet]]:
     """Run a fleet of two nodes, with eight pods of one GPU each on the first one. budget: how many of them may
-    be disrupted; None for no PodDisruptionBudget.
+    be disrupted; None for no PodDisruptionBudget. when: of the rule of drains.
     """
-    with running_fleet(cluster, ENFORCED + DRAIN % mode, FAULTY, SPARE) as fleet:
+    policy = (ENFORCED + DRAIN % mode).replace("when: immediately", f"when: {when}")
+    with running_fleet(cluster, policy, FAULTY, SPARE) as fleet:
         components = gpu_ids(fleet, FAULTY)
         create_namespace(cluster)
         wait_until_schedulable(cluster)
@@ -211,6 +215,35 @@ def test_no_client_of_the_network_can_request_a_drain(controlplane: Cluster) -> 
         assert statuses == [404, 404, 405]
         assert not drains(controlplane)
         assert not kubelet.deleted
+
+
+def test_a_pod_gets_notice_and_leaves_early_once_its_owner_agrees(controlplane: Cluster) -> None:
+    def annotation(name: str) -> str:
+        annotations: dict[str, str] = controlplane.api.get(f"{PODS}/{name}")["metadata"].get(
+            "annotations", {}
+        )
+        return annotations.get("nodeguard.dev/drain-at", "")
+
+    with training(controlplane, "enforce", when="deadline, after: 1h") as (fleet, kubelet):
+        victim = holder(controlplane, gpu_ids(fleet, FAULTY)[0])
+        scene.inject_gpu_fault(fleet.agents[FAULTY])
+        [aggregator] = fleet.aggregators
+        drain_at = aggregator.until(lambda: annotation(victim))
+        assert not any(annotation(name) for name in running(controlplane, FAULTY) - {victim})
+        aggregator.until(lambda: drain_at in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")["drains"]))
+        events = controlplane.kubectl("describe", "pod", victim, "-n", "team-a")
+        assert f"nodeguard evicts this pod at {drain_at} or later" in events
+        assert not drains(controlplane)
+        # A successor keeps the time.
+        aggregator.kill()
+        aggregator.start()
+        controlplane.kubectl("annotate", "pod", victim, "-n", "team-a", "nodeguard.dev/drain-now=true")
+        aggregator.until(lambda: drain_states(controlplane) == ["Succeeded"])
+        assert kubelet.deleted == {victim}
+        notices = [
+            item for item in controlplane.api.get(ACTIONS)["items"] if item not in drains(controlplane)
+        ]
+        assert [item["spec"]["deadline"] for item in notices] == [drain_at]
 
 
 def test_a_leader_that_is_killed_in_a_drain_is_followed_by_one_that_ends_it(controlplane: Cluster) -> None:
