@@ -77,7 +77,10 @@ def _concerns(drain: NodeAction | DrainReport, uid: str) -> bool:
 
 
 def _staying(job: str, report: DrainReport, pods: int) -> JobOutcomeView:
-    return JobOutcomeView(job, report.node, JobState.STAYS, pods, 0, "", 0.0, report.reason or _DRY_RUN, "")
+    reason = report.reason or _DRY_RUN
+    if report.state == DrainState.ANNOUNCED:
+        reason = f"the drain is announced for {rfc3339(report.evict_at)} or later"
+    return JobOutcomeView(job, report.node, JobState.STAYS, pods, 0, "", 0.0, reason, "")
 
 
 def _recorded(
