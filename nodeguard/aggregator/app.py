@@ -12,7 +12,8 @@ from typing import Self
 
 from nodeguard import __version__
 from nodeguard.aggregator.access import Work, kubernetes_access, standalone_access
-from nodeguard.aggregator.actions.drains import DrainFleet, DrainRunner
+from nodeguard.aggregator.actions.drain_queue import DrainFleet
+from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.aggregator.actions.loop import ActionLoop
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs

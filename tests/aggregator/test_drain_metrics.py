@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.aggregator.actions.drains import DrainFleet, DrainRunner
+from nodeguard.aggregator.actions.drain_queue import DrainFleet
+from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.aggregator.drain_metrics import DrainCollector
 from nodeguard.fleet.act.drain_progress import drain_action
 from nodeguard.model.action import ActionKind, ActionState, NodeAction

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nodeguard.agent.metrics import AgentSnapshot
-from nodeguard.aggregator.actions.drains import DrainFleet, DrainRunner
+from nodeguard.aggregator.actions.drain_queue import DrainFleet
+from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
 from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher, ServingCertificate
 from nodeguard.aggregator.history.history import History

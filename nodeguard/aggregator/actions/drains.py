@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.aggregator.actions.drain_assessment import Assessment, assess, recorded_pods, try_evictions
+from nodeguard.aggregator.actions.drain_assessment import assess, recorded_pods, try_evictions
 from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
 from nodeguard.aggregator.actions.drain_notices import DrainNotices
+from nodeguard.aggregator.actions.drain_queue import DrainFleet, DrainId, DrainQueue
 from nodeguard.aggregator.actions.drain_reports import drain_reports
 from nodeguard.aggregator.actions.keyed_tasks import KeyedTasks
 from nodeguard.aggregator.clock import current_instant
-from nodeguard.config.amounts import format_duration
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
-from nodeguard.fleet.act.drain_limits import earlier_drain_reason
 from nodeguard.fleet.act.drain_progress import (
-    DrainAges,
-    drain_action,
     has_joined,
     next_step,
     requested_drains,
@@ -36,9 +31,9 @@ from nodeguard.fleet.act.drain_progress import (
 )
 from nodeguard.fleet.act.drain_report import DrainReport
 from nodeguard.fleet.act.progress import ActionOutcome
-from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.action_store import ActionStore, ActionStoreError
-from nodeguard.model.drain import DrainMode, DrainPolicy
+from nodeguard.model.drain import DrainMode
 from nodeguard.model.eviction import DrainCluster, PodReadError
 from nodeguard.model.instant import Instant
 
@@ -57,32 +52,8 @@ _LAST_READINGS = 300.0
 # Seconds until a task that failed is started again.
 _RETRY = 5.0
 
-# Seconds within which the drain that an operator requested must begin: a later one would surprise.
-_BEGIN_WITHIN = 600.0
-
 # Seconds between two assessments of a set that may leave, if the policy only observes.
 _OBSERVED_WAIT = 600.0
-
-_Key = tuple[str, str]
-
-
-# Returns candidates, those beyond a limit with it as their blocker; with the ages of drains in seconds.
-_Limits = Callable[[Collection[DrainCandidate], Callable[[NodeAction], float]], Collection[DrainCandidate]]
-
-
-class DrainFleet(Struct, frozen=True):
-    """What the runner reads of the fleet, each as of now."""
-
-    policy: Callable[[], DrainPolicy]
-    """Returns the policy of drains."""
-    candidates: Callable[[Instant], Collection[DrainCandidate]]
-    """Returns the present candidates."""
-    limits: _Limits = lambda ready, _: ready
-    """Returns the candidates with pods that may leave, those beyond a limit with it as their blocker."""
-    node_restraint: Callable[[str], str] = lambda _: ""
-    """Returns why the pods of a gang on a node stay, by the name of the node; empty for no reason."""
-    is_unread: Callable[[NodeAction], bool] = lambda _: False
-    """Returns whether the fault of an action without a candidate may go on, as it is not read now."""
 
 
 class DrainRunner:
@@ -107,11 +78,9 @@ class DrainRunner:
         self._cluster = cluster
         self._on_changed = on_changed
         self._now = now
-        self._ages = DrainAges()
         self._session: DrainCluster | None = None
-        self._present: Collection[DrainCandidate] = ()
-        self._attempts: dict[_Key, DrainAttempt] = {}
-        self._tasks = KeyedTasks[_Key](self._on_ended)
+        self._queue = DrainQueue(fleet, store, now)
+        self._tasks = KeyedTasks[DrainId](self._on_ended)
         self._notices = DrainNotices(
             fleet.policy, fleet.node_restraint, fleet.is_unread, store, self._on_ended, now
         )
@@ -158,7 +127,7 @@ class DrainRunner:
             return
         self._tasks.cancel()
         self._notices.reset()
-        self._session, self._attempts = None, {}
+        self._session, self._queue.attempts = None, {}
         try:
             if cluster is not None:
                 await self._store.refresh()
@@ -172,31 +141,31 @@ class DrainRunner:
     def _start_due(self) -> None:
         """Start what is due: one task at a time for each candidate or drain."""
         now, cluster = self._now(), self._session
-        drains = self._drains()
-        self._ages.follow(drains, now)
-        self._present = ()
+        drains = self._queue.drains()
+        self._queue.ages.follow(drains, now)
+        self._queue.present = ()
         if cluster is None:
             return
         present = self._fleet.candidates(now)
         self._notices.start_due(present, cluster)
-        self._present = self._notices.awaited(present, now)
-        candidates = {(candidate.uid, candidate.request): candidate for candidate in self._present}
+        self._queue.present = self._notices.awaited(present, now)
+        candidates = {(candidate.uid, candidate.request): candidate for candidate in self._queue.present}
         running = {
             (action.uid, action.request): action for action in drains if action.state == ActionState.RUNNING
         }
         keys = (*candidates, *running)
-        self._attempts = {key: self._attempts.get(key) or DrainAttempt() for key in keys}
-        for key, attempt in self._attempts.items():
+        self._queue.attempts = {key: self._queue.attempts.get(key) or DrainAttempt() for key in keys}
+        for key, attempt in self._queue.attempts.items():
             attempt.follow(running.get(key), now.mono)
-            if attempt.is_unrecorded(now.mono) and key not in running and self._is_enforced():
+            if attempt.is_unrecorded(now.mono) and key not in running and self._queue.is_enforced():
                 # It holds no limit meanwhile.
                 attempt.record_tries(
                     "its NodeAction is not recorded: see the log of the aggregator", now.mono
                 )
-        remaining = {attempt.stored[0]: attempt.remaining for attempt in self._attempts.values()}
+        remaining = {attempt.stored[0]: attempt.remaining for attempt in self._queue.attempts.values()}
         cluster.show(shown_drains(drains, remaining))
-        admitted = {key for key, candidate in self._ready(now).items() if not candidate.blocker}
-        for key, attempt in self._attempts.items():
+        admitted = {key for key, candidate in self._queue.ready(now).items() if not candidate.blocker}
+        for key, attempt in self._queue.attempts.items():
             candidate, action = candidates.get(key), running.get(key)
             is_due = now.mono >= attempt.due_at
             # A set that waited for a limit is looked at as soon as the limit allows it.
@@ -219,24 +188,27 @@ class DrainRunner:
         """Return the drains and notices that are requested now, for the action loop. A drain that this leader
         has not looked at yet stays as it is.
         """
-        drains, notices, now = self._drains(), self._notices.requested(), self._now()
+        drains, notices, now = self._queue.drains(), self._notices.requested(), self._now()
         if self._session is None:
             return [*(action for action in drains if not action.is_closed), *notices]
         # The store may have a drain by hand that is new since the latest turn.
-        self._present = self._notices.awaited(self._fleet.candidates(now), now)
+        self._queue.present = self._notices.awaited(self._fleet.candidates(now), now)
         withdrawing = {
             action.key
             for action in drains
-            if (attempt := self._attempts.get((action.uid, action.request))) is not None
+            if (attempt := self._queue.attempts.get((action.uid, action.request))) is not None
             and attempt.is_withdrawing(action)
         }
-        return [*requested_drains(drains, self._present, self._assessed(drains), withdrawing), *notices]
+        return [
+            *requested_drains(drains, self._queue.present, self._queue.assessed(drains), withdrawing),
+            *notices,
+        ]
 
     def outcomes(self) -> dict[str, ActionOutcome]:
         """Return the outcomes of running drains and notices, by key, and why other drains are withdrawn."""
         outcomes = {}
-        for action in self._drains():
-            outcome, reason = self._attempt(action).outcome, self._withdrawal_reason(action)
+        for action in self._queue.drains():
+            outcome, reason = self._queue.attempt(action).outcome, self._withdrawal_reason(action)
             if outcome is None and reason:
                 outcome = ActionOutcome(ActionState.CANCELLED, 0, f"no pod was evicted: {reason}")
             if outcome is not None:
@@ -245,91 +217,43 @@ class DrainRunner:
 
     def _withdrawal_reason(self, action: NodeAction) -> str:
         """Return why a stored drain is not requested any more; empty if it is, or has no fault any more."""
-        attempt = self._attempt(action)
+        attempt = self._queue.attempt(action)
         if attempt.is_withdrawing(action):
             return attempt.reason
-        candidate = self._candidate((action.uid, action.request))
+        candidate = self._queue.candidate((action.uid, action.request))
         return candidate.blocker if candidate is not None and not action.begun_at else ""
 
     def reports(self) -> tuple[DrainReport, ...]:
         """Return the present candidates and the running drains, for views and metrics. A finished drain is in
         the store.
         """
-        candidates = {(candidate.uid, candidate.request): candidate for candidate in self._present}
-        if self._is_enforced():
+        candidates = {(candidate.uid, candidate.request): candidate for candidate in self._queue.present}
+        if self._queue.is_enforced():
             # Nothing is drained, and no limit used, while the policy only observes.
-            candidates |= self._ready(self._now())
-        drains = [action for action in self._drains() if not action.is_closed]
-        return tuple(drain_reports(candidates, drains, self._attempts))
-
-    def _drains(self) -> list[NodeAction]:
-        return [action for action in self._store.actions() if action.kind == ActionKind.DRAIN]
-
-    def _assessed(self, drains: Collection[NodeAction]) -> list[NodeAction]:
-        """Return the drains that nothing forbids and that are not stored yet."""
-        if not self._is_enforced():
-            return []
-        now, assessed = self._now(), list[NodeAction]()
-        for key, candidate in self._ready(now).items():
-            attempt = self._attempts[key]
-            found = attempt.assessment
-            if candidate.blocker or found is None or not attempt.is_allowed(now.mono):
-                continue
-            is_new = stored_drain(candidate, drains) is None
-            if is_new and not self._earlier_drain_reason(found, None, assessed):
-                assessed.append(drain_action(candidate, found.pods, now.wall, found.groups))
-        return assessed
-
-    def _earlier_drain_reason(
-        self, found: Assessment, own: NodeAction | None, requested: Collection[NodeAction] = ()
-    ) -> str:
-        """Return why a set waits for another drain; see earlier_drain_reason. requested: new drains."""
-        others, confirmed = list(requested), set[str]()
-        for drain in self._drains():
-            attempt = self._attempt(drain)
-            is_own = own is not None and drain.key == own.key
-            is_followed = attempt.stored == (drain.key, drain.begun_at)
-            is_over = is_followed and (attempt.is_refused or not attempt.may_evict)
-            if not (is_own or is_over or drain.state.is_finished):
-                others.append(drain)
-            if is_followed and attempt.outcome is not None:
-                confirmed.add(drain.key)
-        return earlier_drain_reason(found.uids, found.namespaces, own, others, confirmed)
-
-    def _ready(self, now: Instant) -> dict[_Key, DrainCandidate]:
-        """Return the candidates with pods that may leave, by the limits. Any other uses no limit: a
-        quarantined node without pods would keep all others from being drained.
-        """
-        ready = [
-            candidate
-            for candidate in self._present
-            if not candidate.blocker
-            and (attempt := self._attempts.get((candidate.uid, candidate.request))) is not None
-            and attempt.may_leave
-        ]
-        limited = self._fleet.limits(ready, partial(self._ages.age, now=now))
-        return {(candidate.uid, candidate.request): candidate for candidate in limited}
+            candidates |= self._queue.ready(self._now())
+        drains = [action for action in self._queue.drains() if not action.is_closed]
+        return tuple(drain_reports(candidates, drains, self._queue.attempts))
 
     async def _assess(
-        self, key: _Key, candidate: DrainCandidate, attempt: DrainAttempt, cluster: DrainCluster
+        self, key: DrainId, candidate: DrainCandidate, attempt: DrainAttempt, cluster: DrainCluster
     ) -> None:
         """Assess the set of a candidate without a drain. Dry runs cost a request for each pod, so only those
         within the limits have them.
         """
         policy = self._fleet.policy()
         found = await assess(cluster, candidate, policy.unknown_holders, self._fleet.node_restraint)
-        found = replace(found, reason=found.reason or self._earlier_drain_reason(found, None))
+        found = replace(found, reason=found.reason or self._queue.earlier_drain_reason(found, None))
         is_observed = policy.mode == DrainMode.OBSERVE and not found.reason
         now = self._now()
         attempt.record_assessment(found, now.mono, *[_OBSERVED_WAIT] * is_observed)
-        ready = self._ready(now).get(key)
+        ready = self._queue.ready(now).get(key)
         attempt.is_limited = ready is not None and bool(ready.blocker)
         if ready is not None and not ready.blocker:
             reason = await try_evictions(cluster, found.pods)
             attempt.record_tries(reason, self._now().mono)
 
     async def _carry_on(
-        self, key: _Key, action: NodeAction, attempt: DrainAttempt, cluster: DrainCluster
+        self, key: DrainId, action: NodeAction, attempt: DrainAttempt, cluster: DrainCluster
     ) -> None:
         """Carry a running drain on."""
         if not action.begun_at:
@@ -371,12 +295,12 @@ class DrainRunner:
         attempt.wait_for_pods(now.mono)
 
     async def _confirm(
-        self, key: _Key, action: NodeAction, attempt: DrainAttempt, cluster: DrainCluster
+        self, key: DrainId, action: NodeAction, attempt: DrainAttempt, cluster: DrainCluster
     ) -> None:
         """Let a drain evict its first pod if all of its set may leave now, else withdraw it."""
         policy, mono = self._fleet.policy(), self._now().mono
         earlier = attempt.assessment if attempt.is_allowed(mono) else None
-        candidate = self._candidate(key)
+        candidate = self._queue.candidate(key)
         if candidate is not None and not candidate.blocker and not (action.begun_at and earlier):
             found = await assess(cluster, candidate, policy.unknown_holders, self._fleet.node_restraint)
             attempt.record_assessment(found, mono)
@@ -388,11 +312,11 @@ class DrainRunner:
                 attempt.record_tries(reason, self._now().mono)
         if not attempt.is_about(action):
             return  # what is stored has changed meanwhile
-        candidate = self._candidate(key)
-        blocker = candidate.blocker or self._blocker(action) if candidate is not None else ""
+        candidate = self._queue.candidate(key)
+        blocker = candidate.blocker or self._queue.blocker(action) if candidate is not None else ""
         if candidate is None or blocker:
             attempt.refuse(self._now().mono, blocker=blocker)
-        elif attempt.assessment and (reason := self._earlier_drain_reason(attempt.assessment, action)):
+        elif attempt.assessment and (reason := self._queue.earlier_drain_reason(attempt.assessment, action)):
             if action.requested_by and not action.begun_at:
                 # A request by hand is not repeated, so it waits for the other drain.
                 attempt.reason = reason
@@ -400,20 +324,3 @@ class DrainRunner:
                 attempt.refuse(self._now().mono, reason)
         else:
             attempt.confirm(action, self._now().mono)
-
-    def _blocker(self, action: NodeAction) -> str:
-        """Return why a stored drain may not begin whatever its pods do; empty for nothing."""
-        if not action.requested_by:
-            return "" if self._is_enforced() else "the policy does not enforce drains now"
-        is_late = not action.begun_at and self._ages.age(action, self._now()) >= _BEGIN_WITHIN
-        return f"the request is older than {format_duration(_BEGIN_WITHIN)}: repeat it" if is_late else ""
-
-    def _is_enforced(self) -> bool:
-        return self._fleet.policy().mode == DrainMode.ENFORCE
-
-    def _attempt(self, action: NodeAction) -> DrainAttempt:
-        return self._attempts.get((action.uid, action.request)) or DrainAttempt()
-
-    def _candidate(self, key: _Key) -> DrainCandidate | None:
-        """Return a candidate as it is now; None if it is gone."""
-        return next((item for item in self._present if (item.uid, item.request) == key), None)

@@ -11,7 +11,8 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from nodeguard.aggregator.actions.drains import DrainFleet, DrainRunner
+from nodeguard.aggregator.actions.drain_queue import DrainFleet
+from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.aggregator.actions.loop import ActionBackend, ActionLoop
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.act.drain_candidates import DrainCandidate

@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.aggregator.actions.drains import DrainFleet, DrainRunner
+from nodeguard.aggregator.actions.drain_queue import DrainFleet
+from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.model.action import ActionState, NodeAction

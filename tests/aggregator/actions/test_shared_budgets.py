@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from nodeguard.aggregator.actions import drains
+from nodeguard.aggregator.actions import drain_queue
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.model.action import ActionState
 from nodeguard.model.eviction import Eviction, EvictionState
@@ -95,7 +95,7 @@ def test_of_two_recorded_drains_one_begins(
     """An earlier version or leader recorded both. is_begun: also their begin. is_watched: before the leader changes."""
     scene = two_faults()
     with monkeypatch.context() as patched:
-        patched.setattr(drains, "earlier_drain_reason", lambda *_: "")
+        patched.setattr(drain_queue, "earlier_drain_reason", lambda *_: "")
 
         async def record() -> None:
             while not (
