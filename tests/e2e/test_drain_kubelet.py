@@ -15,6 +15,7 @@ import pytest
 
 from nodeguard.kube.gpu_pods import decode_gpu_pods
 from tests.controlplane.objects import GPU
+from tests.daemonset.helm import grant_rights
 from tests.e2e import scene
 from tests.e2e.fleet import Aggregator, Fleet
 from tests.e2e.pod_fleet import container_status
@@ -22,6 +23,7 @@ from tests.e2e.training import (
     DRAIN,
     PODS,
     REPLICA_SETS,
+    TEAM,
     create_namespace,
     drain_states,
     drains,
@@ -107,8 +109,10 @@ def eight_pods(image: str) -> Any:
         "command": ["/busybox", "true"],
         "resources": {"limits": {GPU: "1"}},
     }
-    work = {"image": image, "command": WORK}
-    return replica_set(work, initContainers=[test], terminationGracePeriodSeconds=10)
+    work = {"image": image, "command": WORK, "volumeMounts": [{"name": "notice", "mountPath": "/notice"}]}
+    field = {"fieldPath": "metadata.annotations['nodeguard.dev/drain-at']"}
+    notice = {"name": "notice", "downwardAPI": {"items": [{"path": "drain-at", "fieldRef": field}]}}
+    return replica_set(work, initContainers=[test], volumes=[notice], terminationGracePeriodSeconds=10)
 
 
 @pytest.fixture(scope="module")
@@ -179,3 +183,29 @@ def test_a_kubelet_that_is_restarted_reports_the_same_gpus(training: Training) -
     scene.inject_gpu_fault(training.fleet.agents[NODE], scene.GPUS[1])
     training.aggregator.until(lambda: drain_states(cluster) == ["Succeeded"] * 2)
     assert training.containers() == {name: before[name] for name in before.keys() - {victim}}
+
+
+def test_a_pod_reads_the_time_of_its_eviction_from_a_file(training: Training) -> None:
+    cluster = training.site.cluster
+    policy = (scene.ENFORCED + DRAIN % "enforce").replace("when: immediately", "when: deadline, after: 1h")
+    grant_rights(cluster, policy)
+    training.fleet.policy.write_text(policy)
+    training.aggregator.kill()
+    training.aggregator.start()
+    training.aggregator.until(lambda: training.aggregator.metric("nodeguard_aggregator_active") == 1)
+    victim = holder(cluster, training.ids[2])
+
+    def seen(name: str) -> str:
+        """Return what a container reads."""
+        return training.site.kubectl("exec", "-n", TEAM, name, "--", "/busybox", "cat", "/notice/drain-at")
+
+    def drain_at() -> str:
+        annotations: dict[str, str] = cluster.api.get(f"{PODS}/{victim}")["metadata"].get("annotations", {})
+        return annotations.get("nodeguard.dev/drain-at", "")
+
+    assert seen(victim) == ""
+    scene.inject_gpu_fault(training.fleet.agents[NODE], scene.GPUS[2])
+    training.aggregator.until(drain_at)
+    training.site.until(lambda: seen(victim) == drain_at())
+    assert [seen(name) for name in training.containers() if name != victim] == [""] * 5
+    assert drain_states(cluster) == ["Succeeded"] * 2
