@@ -2,7 +2,7 @@
 
 `python bench/worlds.py` runs 2,000 worlds in about two minutes of one core, `--worlds 50000` the number for
 a release. A world is a small fleet with agents, operators, an API server and an aggregator. tests/worlds has
-the invariants; the tests run 2,000 other worlds.
+the invariants; the tests run 1,000 other worlds.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class SimpleDiagnosis(Diagnosis):
         """See Diagnosis."""
         self.voting.begin(now)
         due = self.next_evaluation()
-        if not (self.voting.changed_checks or self._moves) and (due is None or now < due):
+        if not (self.voting.has_changed or self._moves) and (due is None or now < due):
             return False
         before = dict(self.degraded_domains)
         self.voting.forget((), now)
@@ -54,7 +54,7 @@ class SimpleDiagnosis(Diagnosis):
             self._clocks[key] = min([now, *parts])
             if now - self._clocks[key] >= self.rule.grace_period:
                 self.domains.begin(candidate, now)
-        self.voting.changed_checks.clear()
+        self.voting.has_changed = False
         self.voting.new_onsets.clear()
         self.domains.clear_recovered(now)
         self._due = now + (_SOON if self._clocks else _LATER)

@@ -142,7 +142,7 @@ events = st.lists(
 
 
 # tests/worlds has restarts at any time, with other inputs and smaller fleets.
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(events, st.sampled_from([300.0, 3_000.0, SETTLING]))
 def test_a_restart_with_constant_input_changes_no_mark(
     history: list[tuple[str, list[int], float]], restart_after: float

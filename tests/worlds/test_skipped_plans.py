@@ -9,7 +9,7 @@ from tests.fleet.cluster_planner import ClusterPlan
 from tests.worlds.history import History, Step, random_history
 from tests.worlds.world import World
 
-WORLDS, PARTS = 400, 4
+WORLDS, PARTS = 200, 2
 
 
 class LoggingWorld(World):

@@ -24,11 +24,11 @@ from nodeguard.fleet.state.topology.members import is_within
 class DegradedDomains:
     """The degraded domains. degraded: by domain."""
 
-    def __init__(self, votes: VoteIndex, recurrence: Recurrence, evidence: NodeEvidence) -> None:
+    def __init__(self, votes: VoteIndex, evidence: NodeEvidence) -> None:
         self.degraded: dict[str, DegradedDomain] = {}
         self._votes = votes
-        self._recurrence = recurrence
         self._evidence = evidence
+        self._recurrence = Recurrence()
         self._recovery = DomainRecovery(votes, evidence)
 
     def open(self, degraded: DegradedDomain) -> None:
@@ -200,7 +200,7 @@ class DegradedDomains:
                 size=self._size(domain, voters),
                 siblings=len(siblings),
                 elsewhere=len(others - members.nodes(domain)),
-                times=self._recurrence.times(domain, now) + 1,
+                times=self._recurrence.times(domain, now, self._votes.rule.recovery.reset_after) + 1,
                 replaced=tuple(dict.fromkeys(replaced)),
                 moved=tuple(sorted(moved - nodes)),
             )

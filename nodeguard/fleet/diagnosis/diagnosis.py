@@ -16,7 +16,6 @@ from nodeguard.fleet.diagnosis.results import (
     BadJobStart,
     Candidate,
     DegradedDomain,
-    Recurrence,
     SuppressedCheck,
 )
 from nodeguard.fleet.diagnosis.settling_candidates import SOON, SettlingCandidates
@@ -26,10 +25,8 @@ from nodeguard.fleet.diagnosis.suspected_checks import are_everywhere
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES, DiagnosisPolicy
 
-# Seconds between two evaluations while a domain or check only has to recover, and their maximum as a part of
-# the recovery time.
+# Seconds between two evaluations while a domain or check only has to recover.
 _LATER = 60.0
-_PART = 0.1
 
 
 class Diagnosis:
@@ -40,12 +37,11 @@ class Diagnosis:
     """
 
     def __init__(self, rule: DiagnosisPolicy, evidence: NodeEvidence) -> None:
-        recurrence = self._recurrence = Recurrence(rule)
         self.rule = rule
         self.voting = VoteIndex(rule)
-        self.domains = DegradedDomains(self.voting, recurrence, evidence)
+        self.domains = DegradedDomains(self.voting, evidence)
         self._candidates = SettlingCandidates(self.voting, self.domains)
-        self.checks = SuppressedChecks(self.voting, recurrence, evidence)
+        self.checks = SuppressedChecks(self.voting, evidence)
         self.jobs = JobStarts(self.voting, evidence)
         self.members = self.voting.members
         self.degraded_domains: Mapping[str, DegradedDomain] = self.domains.degraded
@@ -96,7 +92,7 @@ class Diagnosis:
 
     def set_rule(self, rule: DiagnosisPolicy) -> None:
         """Set another rule: the latest onsets vote by it. Degraded domains and suppressed checks stay."""
-        self.rule = self._recurrence.rule = rule
+        self.rule = rule
         self.voting.set_rule(rule)
         self.domains.use_present_classes()
         firings = self.voting.firings.items()
@@ -140,13 +136,13 @@ class Diagnosis:
         undecided = self._candidates.clocks or self.checks.suspected or self.jobs.is_undecided
         if not (undecided or self.degraded_domains or self.suppressed_checks or self.bad_starts):
             return None
-        return self._evaluated + (SOON if undecided else min(_LATER, self.rule.recovery.initial * _PART))
+        return self._evaluated + (SOON if undecided else _LATER)
 
     def evaluate(self, now: float) -> bool:
         """Evaluate the votes. now: seconds of the clock. Returns whether the diagnosis has changed."""
         self.voting.begin(now)
         due = self.next_evaluation()
-        if not (self.voting.changed_checks or self._moves) and (due is None or now < due):
+        if not (self.voting.has_changed or self._moves) and (due is None or now < due):
             return False
         before = dict(self.degraded_domains), dict(self.suppressed_checks), self.bad_starts
         self.voting.forget(self.suppressed_checks, now)
@@ -158,7 +154,7 @@ class Diagnosis:
         suppressed = {check for check, item in self.suppressed_checks.items() if not item.recovered}
         candidates = self._candidates.choose(suppressed, now)
         self.checks.update_suspected(candidates, self._explained, now)
-        self.voting.changed_checks.clear()
+        self.voting.has_changed = False
         self.voting.new_onsets.clear()
         self._diagnose(candidates, suppressed, now)
         for recovered in self.domains.clear_recovered(now):
@@ -185,7 +181,8 @@ class Diagnosis:
         candidates: as a degraded domain, or as checks that are suppressed on a version. suppressed: checks
         that were so before.
         """
-        doubted = self.checks.suppress_settled(now) | self.checks.suspected.keys()
+        doubted = set(self.checks.suspected)
+        self.checks.suppress_settled(now)
         for candidate in list(self._candidates.settled_candidates(candidates, now)):
             checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))
             # While a check is suspected, no domain becomes degraded for it. Once it is suppressed, its votes
@@ -227,7 +224,7 @@ class Diagnosis:
         """Return the version that explains the votes of a candidate; empty for none."""
         if self.members.topology_of(candidate.domain) in VERSION_TOPOLOGIES:
             return candidate.domain
-        return new_version(self.members, candidate, self.voting.version_changes, now)
+        return new_version(self.voting, candidate, now)
 
     def _clear_explained(self, now: float) -> None:
         """Clear domains that became degraded before the job that explains their votes was known."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
-from operator import attrgetter
 
 from msgspec import Struct
 
@@ -41,8 +40,7 @@ class _JobVote(Struct, frozen=True):
     """A vote of a node that a start of a job may explain."""
 
     uid: str
-    job: str
-    start: float
+    start: JobStart
     at: float
 
 
@@ -105,7 +103,7 @@ class JobStarts:
             vote = self._explained.get(name, {}).get(uid)
             job_start_checks = self._votes.votes_by_class[name].vote_class.job_start_checks
             if vote is not None and matches_any(job_start_checks)(check):
-                return vote.job
+                return vote.start.job
         return ""
 
     def update(self, degraded: Collection[DegradedDomain], now: float) -> bool:
@@ -123,7 +121,7 @@ class JobStarts:
             explained = {vote.uid: vote for vote in self._explained_votes(votes, own, now)}
             self._explained[name] = explained
             changed |= votes.explain_by_jobs({uid: vote.at for uid, vote in explained.items()})
-            latest = {episode[0].job: episode for episode in _episodes(explained.values())}
+            latest = {episode[0].start.job: episode for episode in _episodes(explained.values())}
             for job, episode in latest.items():
                 start = self._bad_start(job, name, episode, now)
                 is_latest = job not in recent or start.last > recent[job].last
@@ -153,7 +151,7 @@ class JobStarts:
             job=job,
             fault_class=fault_class,
             since=now if before is None else before.since,
-            started=votes[0].start,
+            started=votes[0].start.at,
             began=min(times),
             last=max(times),
             voters=tuple(sorted(vote.uid for vote in votes)),
@@ -173,7 +171,7 @@ class JobStarts:
         }
         of_leaves, members = self._of_leaves[votes.vote_class.name], self._votes.members
         for vote in self._new_votes(votes, current):
-            earlier = (domain for domain in degraded if domain.began < vote.start - _BEFORE)
+            earlier = (domain for domain in degraded if domain.began < vote.start.at - _BEFORE)
             is_of_domain = any(vote.uid in members.nodes(domain.domain) for domain in earlier)
             if not (vote.uid in possible or of_leaves.get(vote.uid) == vote.at or is_of_domain):
                 possible[vote.uid] = vote
@@ -190,7 +188,7 @@ class JobStarts:
         job_votes: list[_JobVote] = []
         for vote in possible.values():
             concurrent = [
-                [now - other.seen for other in by_leaf.get(leaf, ()) if other.at <= vote.start + _AFTER]
+                [now - other.seen for other in by_leaf.get(leaf, ()) if other.at <= vote.start.at + _AFTER]
                 for leaf in votes.lowest_domains(vote.uid)
             ]
             settled_count = max((sum(age >= _READ_WITHIN for age in ages) for ages in concurrent), default=0)
@@ -235,7 +233,7 @@ class JobStarts:
                     and not any(earliest <= other.get(uid, -inf) for other in others)
                     and not any(earliest <= onset < first for onset in votes.onsets(uid))
                 ):
-                    yield _JobVote(uid, start.job, start.at, at)
+                    yield _JobVote(uid, start, at)
                     break
 
     def _is_bad_start(self, episode: list[_JobVote], votes: FaultVotes, *, was_explained: bool) -> bool:
@@ -243,7 +241,7 @@ class JobStarts:
         them, if a job has started badly there before. was_explained: whether it was a bad start before.
         """
         leaves = {leaf for vote in episode for leaf in votes.lowest_domains(vote.uid)}
-        start = JobStart(episode[0].job, episode[0].start)
+        start = episode[0].start
         earlier = [leaf for leaf in leaves if leaf in self._past and not _is_same(self._past[leaf], start)]
         if not was_explained and (
             len(episode) < self._votes.rule.min_nodes or (earlier and len(leaves) == 1)
@@ -269,11 +267,11 @@ def _episodes(votes: Iterable[_JobVote]) -> Iterator[list[_JobVote]]:
     """Yield the votes of each start of a job, the latest start last: its nodes start within some minutes."""
     by_job: dict[str, list[_JobVote]] = defaultdict(list)
     for vote in votes:
-        by_job[vote.job].append(vote)
+        by_job[vote.start.job].append(vote)
     for job_votes in by_job.values():
         episode: list[_JobVote] = []
-        for vote in sorted(job_votes, key=attrgetter("start")):
-            if episode and vote.start - episode[0].start > _SPREAD:
+        for vote in sorted(job_votes, key=lambda vote: vote.start.at):
+            if episode and not _is_same(vote.start, episode[0].start):
                 yield episode
                 episode = []
             episode.append(vote)

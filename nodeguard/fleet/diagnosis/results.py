@@ -145,20 +145,19 @@ class BadJobStart(Struct, frozen=True):
 
 
 class Recurrence:
-    """The past diagnoses of domains and checks, by name: how many, and when the last one ended."""
+    """The past diagnoses of domains or checks, by name: how many, and when the last one ended."""
 
-    def __init__(self, rule: DiagnosisPolicy) -> None:
-        self.rule = rule
+    def __init__(self) -> None:
         self._ended: dict[str, tuple[int, float]] = {}
 
     def record_end(self, name: str, times: int, at: float) -> None:
         """Record the number of recent diagnoses, and when the last of them ended, or later."""
         self._ended[name] = (times, at)
 
-    def times(self, name: str, now: float) -> int:
-        """Return how many recent diagnoses there were before."""
+    def times(self, name: str, now: float, reset_after: float) -> int:
+        """Return how many recent diagnoses there were before. reset_after: seconds for which they count."""
         times, ended = self._ended.get(name, (0, now))
-        if now - ended < self.rule.recovery.reset_after:
+        if now - ended < reset_after:
             return times
         del self._ended[name]
         return 0

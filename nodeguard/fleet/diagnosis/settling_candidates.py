@@ -1,18 +1,21 @@
-"""Candidates that wait for the settling time before their domain is degraded. Pure."""
+"""Candidates that wait for the settling time before their domain is degraded: of each fault class, those that
+explain its votes best. Pure.
+
+A rack without power and a leaf switch that fails show in the same nodes. The domains of each topology are
+compared by the likelihood of the votes: a domain that fails shows in an unknown share of its nodes. Another
+node with a vote has a wrong label, or a fault of its own.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterator, Set
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence, Set
+from math import log
 
 from nodeguard.fleet.diagnosis.candidates import significant_domains
-from nodeguard.fleet.diagnosis.chosen_candidates import choose_candidates
 from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
-from nodeguard.fleet.diagnosis.results import (
-    Candidate,
-    DegradedDomain,
-    fewest_nodes,
-)
+from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
+from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain, fewest_nodes
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import is_within
@@ -22,6 +25,9 @@ SOON = 5.0
 
 # Seconds within which a fault begins on all nodes of a domain, if the windows of its class are no longer.
 _SAME_TIME = 600.0
+
+# The first topology of a fault class, its likeliest cause, is named unless another is so many times likelier.
+_CLEARLY_LIKELIER = 5.0
 
 
 class SettlingCandidates:
@@ -63,10 +69,7 @@ class SettlingCandidates:
                 self._domains.join(candidate)
             candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
             new = [candidate for candidate in candidates.values() if not self._domains.covering(candidate)]
-            if new:
-                chosen += choose_candidates(
-                    new, votes, self._explained_for, self._votes.rule.fewest_affected, now
-                )
+            chosen += self._needed(new, votes, now)
         self._continue_clocks(chosen, now)
         return chosen
 
@@ -102,11 +105,25 @@ class SettlingCandidates:
         """Drop a candidate."""
         self.clocks.pop((candidate.fault_class, candidate.domain), None)
 
-    def _explained_for(self, candidate: Candidate) -> set[str]:
-        """Return the nodes of which degraded domains explain the votes. A candidate explains those of its own
-        degraded parts better: otherwise the parts would be the candidates.
+    def _needed(self, candidates: Sequence[Candidate], votes: FaultVotes, now: float) -> Iterator[Candidate]:
+        """Yield the candidates of one fault class that are needed to explain the votes: those of the topology
+        that explains them best, then others with enough further votes.
         """
-        return self._domains.explained(candidate.fault_class, candidate.domain)
+        covered: set[str] = set()
+
+        def unexplained(candidate: Candidate) -> int:
+            # It explains the votes of its own degraded parts better: otherwise these would be the candidates.
+            explained = self._domains.explained(candidate.fault_class, candidate.domain)
+            return len(candidate.voters.keys() - covered - explained)
+
+        while candidates:
+            best = _likeliest(_connected(candidates), votes, unexplained, now)
+            for candidate in best:
+                least = self._votes.rule.fewest_affected(candidate.size)
+                if unexplained(candidate) >= max(least, -(-len(candidate.voters) // 2)):
+                    yield candidate
+                    covered |= candidate.voters.keys()
+            candidates = [candidate for candidate in candidates if candidate not in best]
 
     def _has_ended(self, candidate: Candidate) -> bool:
         """Return whether hardly any node still shows a fault that lasts and begins on all nodes at about the
@@ -141,3 +158,32 @@ class SettlingCandidates:
         if votes.vote_class.lasting:
             recent |= self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
         return len(recent) < self._votes.rule.fewest_affected(candidate.size)
+
+
+def _connected(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the first candidate and all that share voters with it, or with one of these."""
+    group, rest = [candidates[0]], list(candidates[1:])
+    for member in group:
+        group += [other for other in rest if not member.voters.keys().isdisjoint(other.voters)]
+        rest = [other for other in rest if other not in group]
+    return group
+
+
+def _likeliest(
+    group: Iterable[Candidate], votes: FaultVotes, unexplained: Callable[[Candidate], int], now: float
+) -> list[Candidate]:
+    """Return the candidates of the topology that explains best the votes that nothing else explains."""
+    by_topology: dict[str, list[Candidate]] = defaultdict(list)
+    totals: dict[str, float] = defaultdict(float)
+    for candidate in group:
+        topology = candidate.domain.partition("/")[0]
+        by_topology[topology].append(candidate)
+        chance, counted = max(WRONG_LABEL, votes.chance(candidate.window, now)), unexplained(candidate)
+        evidence = shared_fault_evidence(len(candidate.voters), candidate.size, chance, counted)
+        totals[topology] += max(0.0, evidence)
+    enough = max(totals.values()) - log(_CLEARLY_LIKELIER)
+    return next(
+        by_topology[topology]
+        for topology in votes.vote_rules
+        if topology in by_topology and totals[topology] >= enough
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Set
 from itertools import chain
+from math import inf
 
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.significance import significance
+from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
 
@@ -27,29 +29,22 @@ _NEW_SECONDS = 14_400.0
 _MAKES_FINDINGS = ("catalogue", "agent", "driver")
 
 
-def common_version(members: DomainMembers, uids: Iterable[str]) -> str:
+def common_version(votes: VoteIndex, uids: Set[str]) -> str:
     """Return the version that nearly all of some nodes have and few others; empty for none."""
-    return next(iter(_common_versions(members, frozenset(uids))), "")
+    return next(iter(_common_versions(votes.members, uids)), "")
 
 
-def recent_version(
-    members: DomainMembers, uids: Iterable[str], changed: Mapping[tuple[str, str], float], now: float
-) -> str:
-    """Return the version that nearly all of some nodes have and few others, if they got it recently; empty
-    for none. changed: when nodes got another version, by uid and version.
-    """
-    uids = frozenset(uids)
-    for path in _common_versions(members, uids):
-        if _is_new(path, uids, changed, now):
-            return path
-    return ""
+def have_new_version(votes: VoteIndex, uids: Set[str], now: float) -> bool:
+    """Return whether nearly all of some nodes have a version that few others have, and got it recently."""
+    return any(_is_new(votes, path, uids, now) for path in _common_versions(votes.members, uids))
 
 
-def received_version(uids: Collection[str], changed: Mapping[tuple[str, str], float], now: float) -> str:
+def received_version(votes: VoteIndex, uids: Collection[str], now: float) -> str:
     """Return the catalogue, agent or driver that nearly all of some nodes got recently, whichever others
-    have it; empty for none. changed: see recent_version.
+    have it; empty for none.
     """
-    counts = Counter(path for (uid, path), at in changed.items() if uid in uids and now - at < _NEW_SECONDS)
+    changes = votes.version_changes.items()
+    counts = Counter(path for (uid, path), at in changes if uid in uids and now - at < _NEW_SECONDS)
     for topology in _MAKES_FINDINGS:
         for path, count in sorted(counts.items()):
             if path.partition("/")[0] == topology and count >= _MIN_VOTER_SHARE * len(uids):
@@ -57,16 +52,14 @@ def received_version(uids: Collection[str], changed: Mapping[tuple[str, str], fl
     return ""
 
 
-def new_version(
-    members: DomainMembers, candidate: Candidate, changed: Mapping[tuple[str, str], float], now: float
-) -> str:
+def new_version(votes: VoteIndex, candidate: Candidate, now: float) -> str:
     """Return the version that only the nodes of a candidate domain got recently; empty for none."""
-    domain = members.nodes(candidate.domain)
-    for path, count in _versions(members, frozenset(candidate.voters)).items():
-        nodes = members.nodes(path)
+    domain = votes.members.nodes(candidate.domain)
+    for path, count in _versions(votes.members, candidate.voters.keys()).items():
+        nodes = votes.members.nodes(path)
         if (
             count >= _MIN_VOTER_SHARE * len(candidate.voters)
-            and _is_new(path, candidate.voters, changed, now)
+            and _is_new(votes, path, candidate.voters, now)
             and len(nodes & domain) >= _MIN_OVERLAP * len(nodes)
         ):
             return path
@@ -87,12 +80,10 @@ def _common_versions(members: DomainMembers, uids: Set[str]) -> list[str]:
     return [path for _, _, path in sorted(found)]
 
 
-def _is_new(
-    version: str, uids: Collection[str], changed: Mapping[tuple[str, str], float], now: float
-) -> bool:
+def _is_new(votes: VoteIndex, version: str, uids: Collection[str], now: float) -> bool:
     """Return whether at least half of some nodes got a version recently."""
-    changes = sum(1 for uid in uids if now - changed.get((uid, version), -_NEW_SECONDS) < _NEW_SECONDS)
-    return changes * 2 >= len(uids)
+    changed_at = (votes.version_changes.get((uid, version), -inf) for uid in uids)
+    return sum(now - at < _NEW_SECONDS for at in changed_at) * 2 >= len(uids)
 
 
 def _versions(members: DomainMembers, uids: Set[str]) -> dict[str, int]:

@@ -32,15 +32,16 @@ _RETRACTION_NODES = 10
 
 
 class SuppressedChecks:
-    """The suppressed checks. suspected: since when, by check; suppressed soon, unless explained."""
+    """The suppressed checks. suspected: since when, and by which firings, by check; suppressed soon, unless
+    explained.
+    """
 
-    def __init__(self, votes: VoteIndex, recurrence: Recurrence, evidence: NodeEvidence) -> None:
+    def __init__(self, votes: VoteIndex, evidence: NodeEvidence) -> None:
         self.suppressed: dict[str, SuppressedCheck] = {}
-        self.suspected: dict[str, float] = {}
+        self.suspected: dict[str, tuple[float, UnexplainedFirings]] = {}
         self._votes = votes
-        self._recurrence = recurrence
         self._evidence = evidence
-        self._unexplained: dict[str, UnexplainedFirings] = {}
+        self._recurrence = Recurrence()
         self._explained: dict[str, Set[str]] = {}  # nodes with another cause, by fault class
         # Nodes on which the check still fires, by check: after an episode; and in an episode of a version, so
         # that a node that gets another version stays in it.
@@ -123,7 +124,7 @@ class SuppressedChecks:
         """Update the suspected checks. explained: returns the nodes on which a fault class has a cause."""
         votes, rule = self._votes, self._votes.rule
         self._explained = {name: explained(name) for name in votes.votes_by_class}
-        self._unexplained = {}
+        before, self.suspected = self.suspected, {}
         for check, firings in votes.firings.items():
             scope = self._scope(self.suppressed[check]) if check in self.suppressed else frozenset[str]()
             if scope is None or len(firings.latest) < rule.suppression.min_nodes:
@@ -133,13 +134,13 @@ class SuppressedChecks:
                 continue
             onsets = {uid: firings.latest[uid] for uid in unexplained.nodes}
             if not votes.were_judged(onsets, rule.grace_period):
-                self._unexplained[check] = unexplained
-        self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
+                since = before[check][0] if check in before else now
+                self.suspected[check] = since, unexplained
 
     def may_be_false(self, check: str, uids: Collection[str], now: float) -> bool:
         """Return whether a check may be wrong on nodes: on a fact, only if what reads it is new there."""
         is_fact = self._evidence.is_fact(check, uids)
-        return not is_fact or bool(received_version(uids, self._votes.version_changes, now))
+        return not is_fact or bool(received_version(self._votes, uids, now))
 
     def update_retractions(self) -> None:
         """Update whether the suppressed checks retract marks."""
@@ -168,19 +169,16 @@ class SuppressedChecks:
         explained = (self._explained[name] for name in self._votes.classes_of(check))
         return self._votes.explained_by_ended_domains(check).union(*explained)
 
-    def suppress_settled(self, now: float) -> set[str]:
-        """Suppress the checks that have been suspected for long enough. Returns them."""
-        settled = {
-            check for check, since in self.suspected.items() if now - since >= self._votes.rule.grace_period
-        }
-        for check in settled:
-            unexplained = self._unexplained[check]
-            domain = common_version(self._votes.members, unexplained.nodes)
+    def suppress_settled(self, now: float) -> None:
+        """Suppress the checks that have been suspected for long enough."""
+        for check, (since, unexplained) in list(self.suspected.items()):
+            if now - since < self._votes.rule.grace_period:
+                continue
+            domain = common_version(self._votes, unexplained.nodes)
             if self._evidence.is_fact(check, unexplained.nodes):
-                domain = received_version(unexplained.nodes, self._votes.version_changes, now)
+                domain = received_version(self._votes, unexplained.nodes, now)
             self.suppress(check, unexplained.nodes, unexplained.window, domain, now, unexplained.limit)
             del self.suspected[check]
-        return settled
 
     def suppress(
         self, check: str, uids: Iterable[str], window: float, domain: str, now: float, limit: int = 0
@@ -190,7 +188,7 @@ class SuppressedChecks:
         """
         nodes, latest = set(uids), self._votes.firings_of(check).latest
         began = min((latest[uid] for uid in nodes if uid in latest), default=now)
-        times = self._recurrence.times(check, now) + 1
+        times = self._recurrence.times(check, now, self._votes.rule.recovery.reset_after) + 1
         before = self.suppressed.pop(check, None)
         if before is not None:
             scope = self._scope(before)

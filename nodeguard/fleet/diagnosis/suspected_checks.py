@@ -10,7 +10,7 @@ from itertools import chain
 from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
 from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
 from nodeguard.fleet.diagnosis.results import Candidate
-from nodeguard.fleet.diagnosis.shared_versions import MAX_FLEET_SHARE, recent_version
+from nodeguard.fleet.diagnosis.shared_versions import MAX_FLEET_SHARE, have_new_version
 from nodeguard.fleet.diagnosis.significance import poisson_limit, significance
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
@@ -72,7 +72,7 @@ def unexplained_firings(
             or _are_concentrated(placed(recent, places | explained), places | explained, rule, members)
             for places in causes
         )
-        return is_explained and not recent_version(members, nodes, votes.version_changes, now)
+        return is_explained and not have_new_version(votes, nodes, now)
 
     affected = set[str]().union(*(members.nodes(candidate.domain) for candidate in candidates))
     if are_everywhere(candidates, members):

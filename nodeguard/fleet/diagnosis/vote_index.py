@@ -34,8 +34,9 @@ class VoteIndex:
     """The votes and firings. members: the nodes that may vote, with their domains. votes_by_class: by fault
     class. firings: by check.
 
-    began: time of the first evaluation; infinity before. changed_checks: checks that fired since the latest;
-    new_onsets: on which nodes, by check. version_changes: when a node got another version, by uid and domain.
+    began: time of the first evaluation; infinity before. has_changed: whether the latest evaluation may be
+    out of date. new_onsets: the nodes on which each check fired since the latest evaluation. version_changes:
+    when a node got another version, by uid and domain.
     earlier_term: from when until when an earlier aggregator led; late: nodes with a first report long after
     the start of this one.
     """
@@ -45,7 +46,7 @@ class VoteIndex:
         self.members = DomainMembers()
         self.votes_by_class: dict[str, FaultVotes] = {}
         self.firings: dict[str, CheckFirings] = {}
-        self.changed_checks: set[str] = set()
+        self.has_changed = False
         self.new_onsets: dict[str, set[str]] = {}
         self.version_changes: dict[tuple[str, str], float] = {}
         self.began = inf
@@ -78,7 +79,7 @@ class VoteIndex:
             check.classes = self._voting(name, check.topologies)
         for firings in self.firings.values():
             firings.rule = rule
-        self.changed_checks.update(self.firings)
+        self.has_changed |= bool(self.firings)
 
     def begin(self, now: float) -> None:
         """Begin the evaluation at a time, unless it began before."""
@@ -88,11 +89,8 @@ class VoteIndex:
         """Set the domains of a node that may vote; without any, it may not. Returns whether they changed."""
         if not self.members.set_domains(uid, paths):
             return False
-        for name, votes in self.votes_by_class.items():
-            if votes.update_domains(uid):
-                self.changed_checks.update(
-                    check for check, voting in self._checks.items() if name in voting.classes
-                )
+        for votes in self.votes_by_class.values():
+            self.has_changed |= votes.update_domains(uid)
         # A check that votes for nothing may be suppressed on the earlier domains only.
         self.touch(uid)
         if not self.members.paths(uid):
@@ -150,7 +148,7 @@ class VoteIndex:
             self.record_active(uid, check)
             return False
         self._firings(check).record(uid, at, observed=observed)
-        self.changed_checks.add(check)
+        self.has_changed = True
         self.new_onsets.setdefault(check, set()).add(uid)
         return True
 
@@ -209,16 +207,15 @@ class VoteIndex:
         return not domain or uid in self.members.nodes(domain)
 
     def withdraw(self, check: str, uids: Iterable[str], suppression: Callable[[str, str], object]) -> None:
-        """Withdraw the votes for a check on some nodes, as if it had not voted there. The other checks of its
-        classes need another evaluation. suppression: returns that of another check on a node, or None.
+        """Withdraw the votes for a check on some nodes, as if it had not voted there. The votes for other
+        checks of its classes count then. suppression: returns that of another check on a node, or None.
         """
         nodes, classes = frozenset(uids), self.classes_of(check)
         others: dict[str, dict[str, float]] = {name: {} for name in classes}
         for other, firings in self.firings.items():
             shared = classes.keys() & self.classes_of(other).keys()
             affected = nodes & firings.latest.keys() if shared else ()
-            if affected:
-                self.changed_checks.add(other)
+            self.has_changed |= bool(affected)
             for uid in affected:
                 onset = firings.latest[uid]
                 for name in shared if suppression(other, uid) is None else ():
@@ -232,8 +229,8 @@ class VoteIndex:
         return self._checks.get(check, _NONE).classes
 
     def touch(self, uid: str) -> None:
-        """Have the checks that fire on a node evaluated again: its domains or its jobs changed."""
-        self.changed_checks.update(check for check, firings in self.firings.items() if uid in firings.latest)
+        """Have a node on which checks fire evaluated again: its domains or its jobs changed."""
+        self.has_changed |= any(uid in firings.latest for firings in self.firings.values())
 
     def current_voters(self, now: float) -> dict[str, float]:
         """Return the nodes with a vote that may still count, with their latest vote, by uid."""

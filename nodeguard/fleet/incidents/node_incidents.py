@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import (
+    MarkRequest,
     fault_class,
     grace_end,
     resource,
     resource_of,
-    unconfirmed_requests,
 )
 from nodeguard.fleet.decide.observed_marks import NodeRemoval, WriteProblem
 from nodeguard.fleet.decide.release import CauseKey, ReleaseWait, cause_key
@@ -79,15 +79,14 @@ class NodeSituation(Struct, frozen=True):
         return min((*self.silenced.values(), *self.shared.early.values(), *self.graced.values()), default=inf)
 
 
-def unconfirmed_until(
-    placement: NodePlacement, report: LatestReport, policy: Policy, now: float
-) -> dict[Subject, float]:
+def unconfirmed_until(requests: Iterable[MarkRequest], policy: Policy, now: float) -> dict[Subject, float]:
     """Return when the first grace period of a subject's unconfirmed faults ends, in seconds since the epoch.
 
-    A subject is left out if one of them has lasted for longer. now: seconds since the epoch.
+    A subject is left out if one of them has lasted for longer. requests: see `unconfirmed_requests`. now:
+    seconds since the epoch.
     """
     ends: dict[Subject, float] = {}
-    for request in unconfirmed_requests(placement, report):
+    for request in requests:
         subject = resource_of(request.target), request.injected
         end = grace_end(policy, request, now)
         ends[subject] = min(end, ends.get(subject, end))

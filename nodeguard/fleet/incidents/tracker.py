@@ -10,8 +10,10 @@ from functools import partial
 from math import inf
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
+from nodeguard.fleet.decide.mark_requests import MarkRequest, unconfirmed_requests
 from nodeguard.fleet.decide.observed_marks import NodeRemoval, PlanObservation
 from nodeguard.fleet.decide.release import ReleaseWait, cause_key
 from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve, still_marked, update_incident
@@ -102,6 +104,8 @@ class IncidentTracker:
         self._left_out_kinds: dict[str, frozenset[IncidentKind]] = {}
         self.touched: set[str] = set()
         self._situations: dict[str, NodeSituation] = {}
+        # Nodes that were not touched since their situation, of which time changes nothing.
+        self._lasting: set[str] = set()
         # When each situation that changes with time does so, in seconds since the epoch.
         self._timed: dict[str, float] = {}
         # No resolved incident is old enough before then, in seconds of the monotonic clock; None at first.
@@ -136,6 +140,7 @@ class IncidentTracker:
         self.decisions.pop(uid, None)
         self.pending.pop(uid, None)
         self._situations.pop(uid, None)
+        self._lasting.discard(uid)
         self._timed.pop(uid, None)
         self._set_left_out(uid, ())
 
@@ -249,30 +254,10 @@ class IncidentTracker:
             has_faults = report is not None and bool(report.findings or report.injections)
             if not has_faults and uid not in marked and not has_incidents:
                 continue
-            node_marks = self._state.marks_in_effect(uid)
-            parents, graced = ParentIncidents(), dict[Subject, float]()
-            if report is not None and has_faults:
-                parents = shared(placement, report)
-                graced = unconfirmed_until(placement, report, policy, now.wall)
-            situation = NodeSituation(
-                placement=placement,
-                report=report,
-                decisions=self.decisions.get(uid, ()),
-                marks=node_marks,
-                removal=observation.removal(uid) or _NO_REMOVAL,
-                waits={
-                    cause_key(device, cause): self._release_wait(uid, device, cause)
-                    for device, cause in node_marks.causes()
-                },
-                shared=parents,
-                granted=self._granted,
-                graced=graced,
-                silenced=silenced_checks(placement, report, node_marks, policy, now.wall),
-                jobs=self._state.jobs.names(uid),
-            )
-            if situation.changes_at < inf:
-                self._timed[uid] = situation.changes_at
-            if situation == self._situations.get(uid):
+            previous = self._situations.get(uid)
+            lasting = previous if uid in self._lasting and uid not in dirty else None
+            situation = self._situation(placement, report, policy, observation, shared, lasting, now)
+            if situation == previous:
                 continue
             self._situations[uid] = situation
             before = NodeIncidents(self.incidents.get(uid, {}), self.pending.get(uid, {}))
@@ -290,6 +275,55 @@ class IncidentTracker:
             changes.events.extend(event for event in events if event is not None)
             changes.transient.extend(incidents.transient)
         return changes
+
+    def _situation(
+        self,
+        placement: NodePlacement,
+        report: LatestReport | None,
+        policy: Policy,
+        observation: PlanObservation,
+        shared: Callable[[NodePlacement, LatestReport], ParentIncidents],
+        lasting: NodeSituation | None,
+        now: Instant,
+    ) -> NodeSituation:
+        """Return the situation of a node. lasting: its latest one, if only marks, decisions and jobs may have
+        changed since.
+        """
+        uid = placement.uid
+        node_marks = self._state.marks_in_effect(uid)
+        decisions, jobs = self.decisions.get(uid, ()), self._state.jobs.names(uid)
+        removal = observation.removal(uid) or _NO_REMOVAL
+        waits = {
+            cause_key(device, cause): self._release_wait(uid, device, cause)
+            for device, cause in node_marks.causes()
+        }
+        if lasting is not None and lasting.placement is placement and lasting.report is report:
+            return replace(
+                lasting, decisions=decisions, marks=node_marks, removal=removal, waits=waits, jobs=jobs
+            )
+        parents, unconfirmed = ParentIncidents(), tuple[MarkRequest, ...]()
+        if report is not None and (report.findings or report.injections):
+            parents = shared(placement, report)
+            unconfirmed = unconfirmed_requests(placement, report)
+        situation = NodeSituation(
+            placement=placement,
+            report=report,
+            decisions=decisions,
+            marks=node_marks,
+            removal=removal,
+            waits=waits,
+            shared=parents,
+            granted=self._granted,
+            graced=unconfirmed_until(unconfirmed, policy, now.wall),
+            silenced=silenced_checks(placement, report, node_marks, policy, now.wall),
+            jobs=jobs,
+        )
+        self._lasting.discard(uid)
+        if situation.changes_at < inf:
+            self._timed[uid] = situation.changes_at
+        elif not (unconfirmed or policy.silences):
+            self._lasting.add(uid)
+        return situation
 
     def _record(
         self, uid: str, after: Mapping[str, Incident], limit: int, now: Instant

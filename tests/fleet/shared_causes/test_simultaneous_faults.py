@@ -54,7 +54,7 @@ def test_racks_of_several_rows_that_lose_power_together(seed: int, pods: int) ->
     assert (history.degraded, outcome.suppressed) == (dead, set())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_two_rows_that_overheat_at_the_same_time(seed: int) -> None:
     history = History(rows(800, 15, 10), f"rows {seed}")
     hot = {f"rack/row{number}" for number in history.random.sample(range(5), 2)}
