@@ -28,6 +28,7 @@ pytestmark = [
 PAGE = "docs/tasks/back-up.md"
 DIRECTORY = "/var/lib/nodeguard-aggregator"
 NODE = "gpu-7"
+[COPY] = (line for line in printed_lines(PAGE) if line.startswith("kubectl exec"))
 [SAVE] = (line for line in printed_lines(PAGE) if line.startswith("kubectl get nodeincidents -o json"))
 
 
@@ -66,6 +67,7 @@ def test_a_directory_without_kubernetes_is_restored(tmp_path: Path) -> None:
         shutil.rmtree(state)
         with site.aggregator(*options):
             until(lambda: authority_file() not in {"", certificate}, site.log)
+        operator.run(PAGE, f"install -d -m 700 {DIRECTORY}")
         operator.run(PAGE, f"rm -f {DIRECTORY}/history.sqlite-*")
         operator.run(PAGE, f"cp backup/* {DIRECTORY}")
         operator.run(PAGE, f"chown --reference={DIRECTORY} {DIRECTORY}/*")
@@ -109,3 +111,11 @@ def test_decisions_on_incidents_are_restored(controlplane: Cluster, tmp_path: Pa
         assert aggregator.query(view)["false_alarm"]["by"] == "ada"
         agent.resume()
         assert scene.is_marked(controlplane, NODE)
+        history = str(aggregator.directory / "history.sqlite")
+        in_pod = {"kubectl exec -n nodeguard POD --": "", "/var/lib/nodeguard/history.sqlite": history}
+
+        def is_in_copy() -> bool:
+            operator.run(PAGE, COPY, in_pod)
+            return "gpu-gsp-failure" in operator.run(PAGE, "nodeguard report history-a.sqlite")
+
+        aggregator.until(is_in_copy)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from urllib.parse import quote
 
 import msgspec
-
-from nodeguard.config.regular_file import read_regular_file
 
 # The SQLite application id of a history: "nghi".
 APPLICATION_ID = 0x6E676869
@@ -60,6 +61,10 @@ INSERT INTO clock VALUES (0);
 DAMAGED_ROW = (msgspec.DecodeError, LookupError, TypeError, ValueError)
 
 
+# The error of SQLite quotes a damaged definition, and Python may be unable to decode it.
+_SCHEMA = "malformed database schema"
+
+
 class HistoryFileError(Exception):
     """A file cannot be used as a history. The message has the reason and the remedy, not its path."""
 
@@ -90,11 +95,15 @@ def open_for_writing(path: str) -> sqlite3.Connection:
     if not os.path.isdir(directory):
         os.mkdir(directory, 0o700)
     # Create it before SQLite does, readable by the owner only.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    read_regular_file(path, 1)  # SQLite's error would not name the reason
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    _checked_size(path, os.R_OK | os.W_OK)
     connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
     try:
         _prepare(connection)
+    except UnicodeDecodeError:
+        connection.close()
+        raise DamagedFileError(_SCHEMA) from None
     except BaseException:
         connection.close()
         raise
@@ -123,7 +132,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 def open_for_reading(path: str) -> sqlite3.Connection:
     """Open a history for reading, also while it is written. Raises HistoryFileError, OSError."""
-    if not read_regular_file(path, 1):
+    if not _checked_size(path, os.R_OK):
         raise HistoryFileError(_EMPTY)
     name = f"file:{quote(os.path.abspath(path))}?mode=ro"
     try:
@@ -131,18 +140,34 @@ def open_for_reading(path: str) -> sqlite3.Connection:
     except sqlite3.OperationalError:
         # If neither the file nor its directory is writable, no process writes: the journal is not needed.
         name += "&immutable=1"
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, DamagedFileError) as error:
         raise _no_history(error) from None
     try:
         return _read_only(name)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, DamagedFileError) as error:
         raise _no_history(error) from None
+
+
+def _checked_size(path: str, access: int) -> int:
+    """Return the bytes of a regular file with these rights. SQLite's error does not name the reason.
+
+    Raises OSError. Does not open it: its close would end the locks of SQLite in this process, and another
+    program would remove the journal.
+    """
+    state = os.stat(path)
+    if S_ISDIR(state.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not S_ISREG(state.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    if not os.access(path, access, effective_ids=True):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    return state.st_size
 
 
 _EMPTY = "it is empty: nothing was recorded yet, or it is another file"
 
 
-def _no_history(error: sqlite3.Error) -> HistoryFileError:
+def _no_history(error: Exception) -> HistoryFileError:
     return HistoryFileError(
         f"it is not a history of nodeguard, or damaged ({error}): name the file of aggregator --history"
     )
@@ -156,6 +181,9 @@ def _read_only(uri: str) -> sqlite3.Connection:
             raise HistoryFileError(_EMPTY)  # noqa: TRY301 - the connection is closed as after other errors
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM clock").fetchone()
+    except UnicodeDecodeError:
+        connection.close()
+        raise DamagedFileError(_SCHEMA) from None
     except BaseException:
         connection.close()
         raise

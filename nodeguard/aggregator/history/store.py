@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Sequence, Set
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from nodeguard.aggregator.history.file import open_for_writing
+from nodeguard.aggregator.history.file_identity import FileIdentity
 from nodeguard.fleet.policy_rules import UPGRADE_LABELS
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
@@ -42,8 +45,9 @@ MAX_SILENCE = 180.0
 # A history that is too large loses its oldest tenth, then more, until it fits.
 _CUTS = 10
 
-# The beginning of each file of SQLite (https://www.sqlite.org/fileformat2.html).
-_HEADER = b"SQLite format 3\0"
+# Files of SQLite beside a database, and the suffix under which a replaced database is for an instant.
+_BESIDE = ("-wal", "-shm")
+_REPLACED_SUFFIX = ".replaced"
 
 _json = msgspec.json.Encoder(order="deterministic").encode
 
@@ -72,8 +76,11 @@ class HistoryStore:
             uid for (kind, uid), digest in self._latest.items() if kind == STALE and digest == _YES
         }
         self.was_empty = not (self._reports or self._nodes or self._latest)
-        # Closing a descriptor of the file ends the locks of SQLite, so this one stays open as long as it.
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._beside = [(path + suffix, os.stat(path + suffix)) for suffix in _BESIDE]
+        [page_bytes] = run("PRAGMA page_size").fetchone()
+        [clock_page] = run("SELECT rootpage FROM sqlite_schema WHERE name = 'clock'").fetchone()
+        # Each write sets the clock.
+        self._identity = FileIdentity(path, page_bytes, clock_page)
 
     def is_in_place(self) -> bool:
         """Return whether the file still has its path: SQLite also writes to one that was removed."""
@@ -83,15 +90,43 @@ class HistoryStore:
             return False
 
     def is_overwritten(self) -> bool:
-        """Return whether another program wrote over the file: SQLite reads its beginning only once."""
-        return os.pread(self._descriptor, len(_HEADER), 0) != _HEADER
+        """Return whether another program wrote over the file, and it is no database now."""
+        return self._identity.is_overwritten()
+
+    def is_written_by_others(self) -> bool:
+        """Return whether another program wrote to the history, with SQLite."""
+        return self._identity.is_written_by_others()
+
+    def is_replaced(self) -> bool:
+        """Return whether another history has the path, or was copied over this file, such as a backup."""
+        return os.path.exists(self._path) and (not self.is_in_place() or self._identity.is_copied_over())
+
+    def abandon(self) -> None:
+        """Close the file after it was replaced, and keep the file that is there now as it is.
+
+        SQLite would write the journal of the old file into the new one, and would read it with the new one.
+        It does not write to a file without its path, so a file that was copied over is renamed meanwhile.
+        """
+        renamed = self._path + _REPLACED_SUFFIX if self.is_in_place() else ""
+        if renamed:
+            os.rename(self._path, renamed)
+        try:
+            with suppress(sqlite3.Error):
+                self.close()
+            for path, old in self._beside:
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(os.stat(path), old):
+                        os.unlink(path)
+        finally:
+            if renamed:
+                os.rename(renamed, self._path)
 
     def close(self) -> None:
         """Close the file."""
         try:
             self._connection.close()
         finally:
-            os.close(self._descriptor)
+            self._identity.close()
 
     def add(self, steps: Sequence[RecordedEvent], alive: float) -> None:
         """Add the new transitions, all or none. After an error this store must not be used again.
@@ -107,6 +142,7 @@ class HistoryStore:
             self._add(step)
         run("UPDATE clock SET alive = ?", (alive,))
         run("COMMIT")
+        self._identity.record()
         self._alive = alive
         self.added += self._new
         self._new = 0
@@ -227,6 +263,7 @@ class HistoryStore:
         # Each step of the statement frees one page, and `execute` runs one step only.
         self._connection.executescript("PRAGMA incremental_vacuum")
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._identity.record()
         return self.size() <= most
 
     def _value(self, query: str, values: tuple[object, ...] = ()) -> Any:

@@ -186,13 +186,7 @@ class HistoryWriter:
         self._fits = fits
 
     def _opened(self) -> HistoryStore:
-        is_removed = self._store is not None and not self._store.is_in_place()
-        if is_removed:
-            logger.warning("the history was removed: a new one is created", extra={"file": self.path})
-            self._close_store()
-        elif self._store is not None and self._store.is_overwritten():
-            self._damaged, is_removed = "another program wrote over it", True
-            self._close_store()
+        is_lost = self._store is not None and self._is_lost(self._store)
         if self._store is None:
             if self._damaged:
                 self._set_aside()
@@ -205,10 +199,30 @@ class HistoryWriter:
                 self._set_aside()
                 self._store = HistoryStore(self.path)
             # After an error the file may be removed or renamed while it is closed.
-            if self._was_opened and (is_removed or self._store.was_empty):
+            if self._was_opened and (is_lost or self._store.was_empty):
                 self.is_renewed = True
             self._was_opened = True
         return self._store
+
+    def _is_lost(self, store: HistoryStore) -> bool:
+        """Return whether another program removed, replaced or wrote the file. Its store is closed."""
+        if store.is_in_place() and store.is_overwritten():
+            self._damaged = "another program wrote over it"
+            self._close_store()
+        elif store.is_in_place() and store.is_written_by_others():
+            logger.warning("the history was changed: it is read again", extra={"file": self.path})
+            self._close_store()
+        elif store.is_replaced():
+            logger.warning("the history was replaced: the new file is continued", extra={"file": self.path})
+            self._before += store.added
+            self._store = None
+            store.abandon()
+        elif not store.is_in_place():
+            logger.warning("the history was removed: a new one is created", extra={"file": self.path})
+            self._close_store()
+        else:
+            return False
+        return True
 
     def _set_aside(self) -> None:
         aside = self.path + DAMAGED_SUFFIX

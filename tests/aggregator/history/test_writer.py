@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -12,14 +15,17 @@ import pytest
 
 from nodeguard.aggregator.history import queue as queue_module
 from nodeguard.aggregator.history import writer as writer_module
+from nodeguard.aggregator.history.reader import HistoryError, read_history
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
 from nodeguard.fleet.state.history_events import HistoryNote, NoteKind
+from nodeguard.wire.report import Inventory
 from tests.aggregator.history.scene import START, received, rows, unhealthy
 from tests.logs import LogLines
 from tests.waiting import PATIENCE, until
 
 Make = Callable[..., HistoryWriter]
+Restore = Callable[[Path, Path], object]
 
 
 @pytest.fixture
@@ -127,6 +133,20 @@ def test_a_damaged_file_is_renamed_and_a_new_one_created(make: Make, path: Path,
     ]
 
 
+def test_a_file_with_a_schema_that_cannot_be_decoded_is_renamed(
+    make: Make, path: Path, log: LogLines
+) -> None:
+    HistoryStore(str(path)).close()
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE note", b"CREATE TA\xff\xff\xff note"))
+    with pytest.raises(HistoryError, match=f"{path}: it is not a history of nodeguard, or damaged"):
+        read_history(str(path))
+    writer = make()
+    writer.put(received(0.0))
+    writer.close(PATIENCE)
+    assert sequences(path) == [1]
+    assert ("renamed a damaged history" in log.messages()[0], writer.error) == (True, "")
+
+
 def test_a_file_with_damaged_pages_is_renamed(make: Make, path: Path, log: LogLines) -> None:
     store = HistoryStore(str(path))
     store.add([received(number, number) for number in range(200)], START)
@@ -142,21 +162,108 @@ def test_a_file_with_damaged_pages_is_renamed(make: Make, path: Path, log: LogLi
     assert ("renamed a damaged history" in log.messages()[0], writer.error) == (True, "")
 
 
-@pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_new_file_is_created_after_another_program_removed_it(
-    make: Make, path: Path, log: LogLines, is_replaced: bool
+    make: Make, path: Path, log: LogLines
 ) -> None:
     writer = make()
     writer.put(received(0.0, 1, 1))
     until(lambda: writer.added == 1)
     for file in path.parent.glob("history.sqlite*"):
         file.unlink()
-    if is_replaced:
-        HistoryStore(str(path)).close()
     writer.put(received(1.0, 2, 2))
     until(lambda: writer.added == 2)
     assert (sequences(path), writer.is_renewed) == ([2], True)
     assert "the history was removed: a new one is created" in log.text()[-1]
+
+
+def writer_has(writer: HistoryWriter, added: int) -> Callable[[], bool]:
+    return lambda: writer.added == added
+
+
+def _back_up(path: Path, copy: Path) -> None:
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+
+
+def _compact(path: Path, copy: Path) -> None:
+    with closing(sqlite3.connect(path)) as source:
+        source.execute("VACUUM INTO ?", (str(copy),))
+
+
+@pytest.mark.parametrize("restore", [os.replace, shutil.copyfile])
+@pytest.mark.parametrize("back_up", [_back_up, _compact])
+@pytest.mark.parametrize("number", [1, 3_000])
+def test_a_restored_copy_is_continued(
+    make: Make, path: Path, log: LogLines, restore: Restore, back_up: Restore, number: int
+) -> None:
+    """SQLite would write the journal of the old file into the copy: pages of both in one file."""
+    copy, writer = path.parent / "copy", make()
+    writer.put(received(0.0, 1, 1))
+    until(lambda: writer.added == 1)
+    back_up(path, copy)
+    for sequence in range(2, 2 + number):
+        writer.put(received(1.0, sequence, sequence))
+    until(lambda: writer.added == 1 + number)
+    restore(copy, path)
+    writer.put(received(2.0, 9_000, 9_000))
+    until(lambda: writer.added == 2 + number)
+    assert (sequences(path), writer.is_renewed, writer.lost, writer.error) == ([1, 9_000], True, 0, "")
+    assert log.text() == [f"WARNING the history was replaced: the new file is continued file={path}"]
+    writer.close(PATIENCE)
+    assert rows(path, "PRAGMA integrity_check") == ["ok"]
+    assert sequences(path) == [1, 9_000]
+    assert sorted(file.name for file in path.parent.glob("history.*")) == ["history.sqlite"]
+
+
+def has_added(writer: HistoryWriter, count: int) -> bool:
+    return writer.added == count
+
+
+@pytest.mark.parametrize("restore", [os.replace, shutil.copyfile])
+def test_the_copy_of_a_running_history_without_its_journal_is_continued(
+    make: Make, path: Path, restore: Restore
+) -> None:
+    store = HistoryStore(str(path))
+    store.add([received(0.0, 1, 1)], START)
+    store.close()
+    copy, writer = path.parent / "copy", make()
+    shutil.copyfile(path, copy)
+    # One transaction each, so that SQLite certainly moves the journal into the file: after 1,000 pages.
+    for number in range(1, 601):
+        writer.put(received(1.0, number + 1, number + 1))
+        until(partial(has_added, writer, number))
+    restore(copy, path)
+    writer.put(received(2.0, 9_000, 9_000))
+    until(lambda: writer.added == 601)
+    writer.close(PATIENCE)
+    assert rows(path, "PRAGMA integrity_check") == ["ok"]
+    assert sequences(path) == [1, 9_000]
+
+
+def test_readers_and_a_new_time_of_the_file_replace_nothing(make: Make, path: Path, log: LogLines) -> None:
+    writer = make()
+    for number in range(1, 6):
+        writer.put(received(number, number, number))
+        until(writer_has(writer, number))
+        _back_up(path, path.parent / f"copy-{number}")
+        path.touch()
+    assert (sequences(path), writer.is_renewed, log.text()) == ([1, 2, 3, 4, 5], False, [])
+
+
+def test_a_history_that_another_program_wrote_to_is_read_again(make: Make, path: Path, log: LogLines) -> None:
+    """SQLite restores a backup as a transaction, which the ids of shared texts in memory do not survive."""
+    copy, writer = path.parent / "copy", make()
+    writer.put(received(0.0, 1, 1))
+    until(lambda: writer.added == 1)
+    _back_up(path, copy)
+    writer.put(received(1.0, 2, 2, inventory=Inventory("580.1", "6.12", "", {})))
+    until(lambda: writer.added == 2)
+    _back_up(copy, path)
+    writer.put(received(2.0, 2, 3, inventory=Inventory("580.1", "6.12", "", {})))
+    until(lambda: writer.added == 3)
+    assert (sequences(path), writer.is_renewed, writer.error) == ([1, 3], True, "")
+    assert log.text() == [f"WARNING the history was changed: it is read again file={path}"]
+    assert "580.1" in rows(path, "SELECT text FROM report JOIN shared ON inventory = shared.id")[-1]
 
 
 @pytest.mark.parametrize("content", [b"", b"another file\n" * 5000])
