@@ -1,12 +1,13 @@
 """Delay and cost of drains beside plain evictions, and the cost of the mode `enforce` with nothing to drain.
 
-`python bench/drain.py [--nodes N] [--faults N] [--pods N]`. Agents of all nodes are connected to the
-aggregator. The control plane, the agents and the aggregator share the processors of this machine; there is no
-kubelet. First the fleet is healthy, and `drain.mode` is `enforce` and `disabled` in turn. Then the nodes have
-a fault, one after the other, without grace periods and without limits. The delay is that from the taint of
-the Node to the first pod with a deletionTimestamp, both as a watch delivers them. The reference is a plain
-eviction after each drain, from its request to the same watch. The API server counts the requests of the
-aggregator.
+`python bench/drain.py [--nodes N] [--turns N] [--seconds N] [--faults N] [--pods N]`. Agents of all nodes
+are connected to the aggregator. The control plane, the agents and the aggregator share the processors of
+this machine; there is no kubelet. First the fleet is healthy, and `drain.mode` is `enforce` and `disabled`
+in turn, in the other order every second time. With six turns, the lowest and the highest figure enclose the
+median with 97% probability. Then the nodes have a fault, one after the other, without grace periods and
+without limits. The delay is that from the taint of the Node to the first pod with a deletionTimestamp, both
+as a watch delivers them. The reference is a plain eviction after each drain, from its request to the same
+watch. The API server counts the requests of the aggregator.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from statistics import mean, median, quantiles
+from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
@@ -28,7 +30,7 @@ from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from bench.idle import process_cpu
+from bench.idle import memory, process_cpu
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.local.client_tls import client_context
 from tests.controlplane.cluster import Cluster, cluster
@@ -44,7 +46,7 @@ from tests.kubelet.audit import Audit
 NODES, FAULTS, PODS = 1000, 20, 1
 
 # Turns of the two modes, and seconds of each.
-TURNS, SECONDS = 3, 10.0
+TURNS, SECONDS = 6, 30.0
 
 # Seconds until the work of a new policy is done.
 ADOPTED = 3.0
@@ -96,13 +98,17 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description="Measure drains.")
     parser.add_argument("--nodes", type=int, default=NODES, help="nodes of the fleet (%(default)s)")
-    parser.add_argument("--faults", type=int, default=FAULTS, help="nodes to drain (%(default)s)")
+    parser.add_argument("--turns", type=int, default=TURNS, help="of each mode (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of a turn (%(default)g)")
+    parser.add_argument("--faults", type=int, default=FAULTS, help="nodes to drain, 0 for none (%(default)s)")
     parser.add_argument(
         "--pods", type=int, default=PODS, help="pods to evict from each, at most 8 (%(default)s)"
     )
     options = parser.parse_args()
-    if not (2 <= options.faults < options.nodes and 1 <= options.pods <= 8):
-        parser.error("--faults must be between 2 and the number of nodes, and --pods between 1 and 8")
+    if options.faults == 1 or not (0 <= options.faults < options.nodes and 1 <= options.pods <= 8):
+        parser.error("--faults must be 0, or between 2 and the number of nodes, and --pods between 1 and 8")
+    if options.turns < 1:
+        parser.error("--turns must be at least 1")
     print(f"{options.nodes} nodes, {options.faults} drains, pods of each: {options.pods}", flush=True)
     with ExitStack() as stack:
         audit = Audit(Path(stack.enter_context(TemporaryDirectory())))
@@ -111,34 +117,57 @@ def main() -> None:
         scene.policy.write_text(POLICY % "disabled")
         grant_rights(made, POLICY % "enforce")
         uids = make_nodes(made, [f"gpu-{number:04}" for number in range(options.nodes)])
-        wait_until_schedulable(made)
         aggregator, agents = stack.enter_context(reporting_swarm(scene, uids, HEALTHY))
+        wait_until_schedulable(made)
         aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
-        compare_modes(scene, aggregator)
-        set_mode(scene, aggregator, "enforce")
-        make_pods(made, list(uids)[: options.faults], options.pods, list(uids)[-1])
-        measure_drains(made, aggregator, agents, audit, list(uids)[: options.faults], options.pods)
+        compare_modes(scene, aggregator, agents, options.turns, options.seconds)
+        if options.faults:
+            set_mode(scene, aggregator, "enforce")
+            make_pods(made, list(uids)[: options.faults], options.pods, list(uids)[-1])
+            measure_drains(made, aggregator, agents, audit, list(uids)[: options.faults], options.pods)
     print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
 
 
-def compare_modes(scene: Fleet, aggregator: Aggregator) -> None:
+class Turn(NamedTuple):
+    """The resources of an aggregator in a turn. share: of a core. heartbeat: CPU in µs. pss: MiB."""
+
+    share: float
+    heartbeat: float
+    pss: float
+
+
+def compare_modes(scene: Fleet, aggregator: Aggregator, agents: Swarm, turns: int, seconds: float) -> None:
     """Print the resources of an aggregator without a fault, in both modes in turn."""
-    shares: dict[str, list[float]] = {"enforce": [], "disabled": []}
-    sizes: dict[str, list[float]] = {"enforce": [], "disabled": []}
-    for _ in range(TURNS):
-        for mode, of_mode in shares.items():
+    measured: dict[str, list[Turn]] = {"disabled": [], "enforce": []}
+    modes = list(measured)
+    for _ in range(turns):
+        for mode in modes:
             set_mode(scene, aggregator, mode)
             time.sleep(ADOPTED)
-            before, began = process_cpu(aggregator.pid), time.monotonic()
-            time.sleep(SECONDS)
-            of_mode.append((process_cpu(aggregator.pid) - before) / (time.monotonic() - began))
-            sizes[mode].append(resident(aggregator.pid))
-    for mode, of_mode in shares.items():
-        turns = ", ".join(f"{share * 100:.2f}" for share in of_mode)
+            measured[mode].append(measure_turn(aggregator.pid, agents, seconds))
+        modes.reverse()
+    for mode, of_mode in measured.items():
+        share, heartbeat, size = (spread(values, "{:.2f}") for values in zip(*of_mode, strict=True))
         title = f"drain.mode {mode}"
-        print(f"{title:34}{mean(of_mode) * 100:6.2f}% of a core ({turns})   {mean(sizes[mode]):.1f} MiB RSS")
-    cpu, size = (mean(of["enforce"]) / mean(of["disabled"]) for of in (shares, sizes))
-    print(f"{'enforce to disabled':34}{cpu:6.3f} of the CPU time, {size:.3f} of the RSS", flush=True)
+        print(f"{title:24}{share}% of a core, {heartbeat} µs a heartbeat, {size} MiB PSS", flush=True)
+    pairs = list(zip(measured["enforce"], measured["disabled"], strict=True))
+    cpu = spread([on.heartbeat / off.heartbeat for on, off in pairs], "{:.3f}")
+    size = spread([on.pss / off.pss for on, off in pairs], "{:.3f}")
+    print(f"{'enforce to disabled':24}{cpu} of the CPU time of a heartbeat, {size} of the PSS", flush=True)
+
+
+def measure_turn(pid: int, agents: Swarm, seconds: float) -> Turn:
+    """Measure an aggregator for some seconds of heartbeats."""
+    used, began, messages = process_cpu(pid), time.monotonic(), agents.messages
+    time.sleep(seconds)
+    used, took = process_cpu(pid) - used, time.monotonic() - began
+    return Turn(used / took * 100, used / (agents.messages - messages) * 1e6, memory(pid))
+
+
+def spread(values: Sequence[float], number: str) -> str:
+    """Return the median with the lowest and the highest value."""
+    middle, low, high = (number.format(value) for value in (median(values), min(values), max(values)))
+    return f"{middle} ({low} to {high})"
 
 
 def measure_drains(
@@ -178,17 +207,13 @@ def evicted_at(watcher: CollectionWatcher[PodState], name: str) -> float:
 
 
 def set_mode(scene: Fleet, aggregator: Aggregator, mode: str) -> None:
-    """Let an aggregator adopt a policy with a mode of drains."""
+    """Let an aggregator adopt a policy with a mode of drains, if it has another one."""
+    if scene.policy.read_text() == POLICY % mode:
+        return
     processes = scene.cluster.processes
     since = processes.log(aggregator.name).stat().st_size
     scene.policy.write_text(POLICY % mode)
     aggregator.until(lambda: "adopted the policy file" in processes.tail(aggregator.name, since))
-
-
-def resident(pid: int) -> float:
-    """Return the resident set size of a process in MiB."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1024**2
 
 
 def is_over(aggregator: Aggregator, evicted: int) -> bool:

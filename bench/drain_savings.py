@@ -29,7 +29,7 @@ from msgspec import Struct
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
-from nodeguard.fleet.act.drain_limits import DrainUsage, within_limits
+from nodeguard.fleet.act.drain_limits import DrainUsage, DrainUse, within_limits
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement, place_node
 from nodeguard.model.inventory import ObservedMarks
 from nodeguard.model.policy import Policy
@@ -217,7 +217,9 @@ def drain_begins(faults: Sequence[Fault]) -> dict[int, float]:
             continue
         running = {uid: end for uid, end in running.items() if end > now}
         recent = [begin for begin in recent if now - begin < HOUR]
-        usage = DrainUsage(set(running), len(recent))
+        usage = DrainUsage(
+            tuple(map(DrainUse, running)), tuple(DrainUse("", {}, now - begin) for begin in recent)
+        )
         candidates = [candidate for _, candidate in waiting.values()]
         for candidate in within_limits(candidates, usage, POLICY.drain.limits, PLACEMENTS, domain_size):
             if not candidate.blocker:

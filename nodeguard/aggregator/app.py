@@ -122,7 +122,9 @@ class AggregatorApp:
             DrainFleet(
                 lambda: planner.policy.drain,
                 lambda now: fleet_drain_candidates(planner, now, backend.action_store.actions()),
-                lambda ready, age: limited_drains(planner, backend.action_store.actions(), ready, age),
+                lambda ready, age, use: limited_drains(
+                    planner, backend.action_store.actions(), ready, age, use
+                ),
                 partial(node_restraint, planner),
                 partial(is_unread, planner),
             ),
@@ -251,6 +253,7 @@ def _webhooks(
             epoch=service.backend.epoch,
             acts=service.is_active,
             has_leader=bool(service.backend.leader),
+            actions=service.backend.action_store.actions(),
         )
 
     service.plan_listeners.append(plan_made)

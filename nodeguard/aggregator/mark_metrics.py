@@ -94,7 +94,8 @@ def _unprotected(planner: Planner) -> Iterator[Metric]:
     yield gauges("schedulable_fatal_nodes", about, "reason", dict(sorted(counts.items())))
     family = GaugeMetricFamily(
         PREFIX + "schedulable_fatal_node",
-        f"1 for each of these nodes; the first {_MAX_NODES} by name.",
+        "1 for each node with a fatal finding that may get new work, with the reason why it is not marked; "
+        f"the first {_MAX_NODES} by name.",
         labels=["node", "reason"],
     )
     for name, reason in rows[:_MAX_NODES]:

@@ -84,7 +84,7 @@ class AggregatorMetrics:
         self._findings: Counter[tuple[str, str]] = Counter()
         self._repair_duration = histogram(
             "repair_duration_seconds",
-            "Time from the begin of a fault to its end.",
+            "Time from the beginning of a fault to its end.",
             REPAIR_BUCKETS,
             FaultLabels._fields,
         )

@@ -100,7 +100,8 @@ class ServiceCollector(Collector):
         yield gauge("agents_stale", "Expected agents without a recent report.", len(liveness.stale))
         yield gauge(
             "agents_stale_out_of_service",
-            "Those of them on Nodes that are not ready, cordoned or under maintenance.",
+            "Expected agents without a recent report on Nodes that are not ready, cordoned or under "
+            "maintenance.",
             count_out_of_service(service.planner),
         )
         yield gauge("agents_reporting", "Agents that have reported to this aggregator.", liveness.reported)

@@ -13,7 +13,7 @@ from nodeguard.fleet.act.drain_candidates import (
     drain_request,
     resources,
 )
-from nodeguard.fleet.act.drain_limits import drain_usage, within_limits
+from nodeguard.fleet.act.drain_limits import DrainUse, drain_usage, within_limits
 from nodeguard.fleet.act.drain_progress import is_quarantined, manual_drains
 from nodeguard.fleet.decide.mark_requests import unconfirmed_requests
 from nodeguard.fleet.decide.restraints import operator_restraint
@@ -119,10 +119,11 @@ def limited_drains(
     actions: Iterable[NodeAction],
     candidates: Collection[DrainCandidate],
     age: Callable[[NodeAction], float],
+    use: Callable[[DrainCandidate], DrainUse] = lambda candidate: DrainUse(candidate.uid),
 ) -> list[DrainCandidate]:
     """Return the candidates, those beyond a limit with it as their blocker; see within_limits. candidates:
     those with pods that may leave, as any other needs no part of a limit. actions: all that are stored. age:
-    seconds since the begin of a drain.
+    seconds since the begin of a drain. use: what a candidate would use of the limits.
     Limits are for new drains: a candidate with a stored drain stays as it is.
     """
     state = planner.state
@@ -132,7 +133,7 @@ def limited_drains(
     new = [candidate for candidate in candidates if (candidate.uid, candidate.request) not in stored]
     usage = drain_usage(drains, age)
     limits = planner.policy.drain.limits
-    return old + within_limits(new, usage, limits, state.placements, state.budgets.size)
+    return old + within_limits(new, usage, limits, state.placements, state.budgets.size, use)
 
 
 def failed_drains(planner: Planner, actions: Iterable[NodeAction]) -> list[NodeAction]:

@@ -104,7 +104,7 @@ class Planner:
     @property
     def inputs(self) -> tuple[object, ...]:
         """Return a value that changes with every input of the plan but time."""
-        votes, incidents = bool(self.diagnosis.voting.changed_checks), bool(self.tracker.touched)
+        votes, incidents = self.diagnosis.voting.has_changed, bool(self.tracker.touched)
         return self.state.changes, self.paused, self.policy, self.stale_agents, votes, incidents
 
     @property

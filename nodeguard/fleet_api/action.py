@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.schema.action import ActionList, ActionView
@@ -11,7 +13,7 @@ from nodeguard.fleet_api.schema.status import VERSION
 from nodeguard.fleet_api.service_state import ServiceState, age
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
-from nodeguard.model.action import ActionKind, NodeAction
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.job import jobs_text, limit_jobs
 from nodeguard.model.pod import PodKey
@@ -40,12 +42,32 @@ def list_actions(service: ServiceState, now: Instant, uid: str = "") -> ActionLi
 
 
 def node_actions(service: ServiceState, uid: str, now: Instant) -> tuple[tuple[ActionView, ...], int]:
-    """Return the latest actions of a node, and the number of the others. A finished one stays for a day."""
-    latest, running = _latest_attempts(service.actions, uid), running_drains(service)
+    """Return the latest actions of a node, and the number of the others. A finished one stays for a day.
+    Requests that fail again in the same way are one.
+    """
+    series, running = _series(_latest_attempts(service.actions, uid)), running_drains(service)
+    shown, others = series[:_SHOWN], series[_SHOWN:]
     views = tuple(
-        action_view(action, now, running.get((action.uid, action.pods))) for action in latest[:_SHOWN]
+        replace(action_view(action, now, running.get((action.uid, action.pods))), times=1 + len(earlier))
+        for action, *earlier in shown
     )
-    return views, max(0, len(latest) - _SHOWN)
+    return views, sum(map(len, others))
+
+
+def _series(latest: Iterable[NodeAction]) -> list[list[NodeAction]]:
+    """Return requests for the same that failed in a row together, the latest first; others apart."""
+    series: list[list[NodeAction]] = []
+    last_series: dict[tuple[object, ...], list[NodeAction]] = {}
+    for action in latest:
+        purpose = (action.kind, action.incident, action.findings, action.gpus, action.seconds)
+        previous = last_series.get(purpose)
+        has_failed = action.kind.is_for_agent and action.state in {ActionState.FAILED, ActionState.UNKNOWN}
+        if has_failed and previous is not None and previous[0].state == action.state:
+            previous.append(action)
+        else:
+            last_series[purpose] = [action]
+            series.append(last_series[purpose])
+    return series
 
 
 def running_drains(service: ServiceState) -> dict[tuple[str, tuple[PodKey, ...]], DrainReport]:

@@ -10,6 +10,7 @@ from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally
 from nodeguard.fleet.incidents.domain_incidents import shared_incident_name
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.topology.topologies import MissingLabel
+from nodeguard.fleet_api.job_outcomes import job_outcomes
 from nodeguard.fleet_api.schema.domain import (
     DomainList,
     DomainSummary,
@@ -22,7 +23,7 @@ from nodeguard.fleet_api.schema.domain import (
     VoteView,
 )
 from nodeguard.fleet_api.schema.status import VERSION
-from nodeguard.fleet_api.service_state import age
+from nodeguard.fleet_api.service_state import ServiceState, age
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, VERSION_TOPOLOGIES, Guidance
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
@@ -135,7 +136,7 @@ def degraded_domains(planner: Planner, now: Instant, limit: int) -> tuple[Domain
     return tuple(summaries[:limit])
 
 
-def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
+def describe_domain(planner: Planner, service: ServiceState, path: str, now: Instant) -> DomainView:
     """Return the view of the domain of a path."""
     diagnosis = planner.diagnosis
     degraded, decision = diagnosis.degraded_domains.get(path), planner.domain_marks.decision(path)
@@ -203,6 +204,9 @@ def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
         suppressed_checks=tuple(check for check in suppressed_checks(planner, now) if check.domain == path),
         jobs=incident.jobs if incident else (),
         jobs_omitted=incident.jobs_omitted if incident else 0,
+        job_outcomes=job_outcomes(incident.jobs, "", service, now, since=incident.first_seen)
+        if incident
+        else (),
         guidance=guidance(planner, degraded.fault_classes if degraded else ()),
         diagnosed_at=rfc3339(first_vote + degraded.within) if degraded and degraded.voters else "",
         diagnosed_voters=len(degraded.voters) + len(degraded.moved) if degraded else 0,

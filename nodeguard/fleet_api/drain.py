@@ -22,6 +22,7 @@ def drain_views(reports: Iterable[DrainReport], now: Instant, uid: str = "") -> 
             pod_groups=tuple(project(PodGroupView, group) for group in report.pod_groups),
             since=rfc3339(report.since),
             evict_at=rfc3339(report.evict_at) if report.evict_at else "",
+            limited_until=rfc3339(report.limited_until) if report.limited_until else "",
             age=age(now, report.since),
         )
         for report in sorted(reports, key=lambda report: (report.node, report.resource))

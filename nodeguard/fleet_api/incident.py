@@ -190,7 +190,7 @@ def describe_incident(
         clear_result=decision.answer,
         clear_message=decision.answer_message,
         false_alarm=decision.false_alarm,
-        how=incident_commands(planner, incident, checks or {}),
+        how=incident_commands(planner, incident, now, checks or {}),
         rejected_pods=rejected_pods_view(service, incident.uid, now)
         if incident.is_open and incident.health == Health.FATAL and not incident.injected
         else None,

@@ -62,6 +62,17 @@ def job_outcomes(
     return tuple(islice(found, MAX_OUTCOMES))
 
 
+def drained_jobs(service: ServiceState) -> tuple[str, ...]:
+    """Return the jobs with pods in the recorded drains of present quarantines, those of the latest first."""
+    drains = [
+        action
+        for action in service.actions
+        if action.kind == ActionKind.DRAIN and not action.state.is_withdrawn and not action.released_at
+    ]
+    drains.sort(key=lambda action: (-action.created_at, action.key))
+    return tuple(dict.fromkeys(pod.job for action in drains for pod in action.pods if pod.job))
+
+
 def rejected_pods_view(service: ServiceState, uid: str, now: Instant) -> RejectedPodsView | None:
     """Return the pods that the kubelet of a Node rejected; None for none. uid: of the Node."""
     pods = service.rejected_pods.get(uid)

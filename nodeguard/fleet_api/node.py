@@ -32,6 +32,7 @@ from nodeguard.fleet_api.schema.replica import RefusedMessages
 from nodeguard.fleet_api.schema.status import VERSION, BudgetView, InjectedFaultView, RepeatOffenderView
 from nodeguard.fleet_api.service_state import ServiceState, age
 from nodeguard.model.check import Check
+from nodeguard.model.drain import DrainMode
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
@@ -91,6 +92,12 @@ def reported_health(report: LatestReport | None) -> Health | None:
     ):
         return None
     return report.health
+
+
+def _drains_known_by(planner: Planner, service: ServiceState, uid: str) -> str:
+    """Return the leader if only it knows the drains of a node that there may be; else empty."""
+    may_drain = planner.policy.drain.mode != DrainMode.DISABLED and any(planner.state.drain_marks(uid))
+    return service.leader if may_drain and not service.is_leader else ""
 
 
 def describe_node(
@@ -170,6 +177,7 @@ def describe_node(
         actions_omitted=actions_omitted,
         record_problem=state.marks.observed(uid).record_problem,
         drains=drain_views(service.drains, now, uid),
+        drains_known_by=_drains_known_by(planner, service, uid),
     )
 
 
@@ -272,7 +280,7 @@ def _findings(
 ) -> Iterator[FindingView]:
     decisions = planner.tracker.decisions.get(uid, ())
     outcomes_by_finding = {(item.request.check, item.request.target): item for item in decisions}
-    commands = finding_commands(planner, uid, planner.state.nodes[uid].name, checks)
+    commands = finding_commands(planner, uid, planner.state.nodes[uid].name, now, checks)
     for finding, began, injected in report.faults():
         outcome = outcomes_by_finding.get((finding.check, finding.target))
         # No shared hardware causes an injected fault.

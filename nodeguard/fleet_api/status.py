@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import inf
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.restraints import pause_reason
@@ -18,6 +19,7 @@ from nodeguard.fleet_api.capacity import capacity
 from nodeguard.fleet_api.domain import degraded_domains, list_topologies, suppressed_checks
 from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.incident import all_incidents, latest_end, worst_incidents
+from nodeguard.fleet_api.job_outcomes import drained_jobs, job_outcomes
 from nodeguard.fleet_api.node import injected_faults, known_health, refused_messages, repeat_offenders
 from nodeguard.fleet_api.reasons import count_reasons, exhausted_budget, reason_kind
 from nodeguard.fleet_api.schema.budget import BudgetList
@@ -53,6 +55,7 @@ _WORST = 5
 _BUDGETS = 6
 _REFUSED = 3
 _DRAINS = 5
+_JOBS = 5
 
 
 def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> FleetStatus:
@@ -65,7 +68,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
     budgets, offenders = _budgets(planner), repeat_offenders(planner, now)
     injected = _injected_faults(planner)
     frozen_age, drains = _frozen_age(stale_agents, service, now), drain_views(service.drains, now)
-    failed = failed_drains(planner, service.actions)
+    failed, jobs = failed_drains(planner, service.actions), drained_jobs(service)
     by_node = [_real(decisions) for decisions in planner.tracker.decisions.values()]
     decisions = [decision for node_decisions in by_node for decision in node_decisions]
     # A mark that is being written has no grace period left.
@@ -131,6 +134,9 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         drains_omitted=max(0, len(drains) - _DRAINS),
         failed_drains=tuple(action_view(action, now) for action in failed[:_DRAINS]),
         failed_drains_omitted=max(0, len(failed) - _DRAINS),
+        drained_jobs=jobs[:_JOBS],
+        drained_jobs_omitted=max(0, len(jobs) - _JOBS),
+        job_outcomes=job_outcomes(jobs[:_JOBS], "", service, now, since=inf),
     )
 
 

@@ -54,6 +54,8 @@ class Note(Struct, frozen=True):
     style: str = ""
     is_urgent: bool = False
     """As of a field."""
+    about: Subject | None = None
+    """What the text is about, for a link; None for none."""
 
 
 Row = Field | Note

@@ -88,6 +88,7 @@ class ActionStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     remaining: Annotated[tuple[_RequiredName, ...], _schema(maxItems=MAX_PODS)] = ()
     begun_at: _Time = ""
     released_at: _Time = ""
+    taken_over_at: _Time = ""
     last_transition_time: _Time = ""
 
 
@@ -141,6 +142,7 @@ def _known_action(spec: ActionSpec, status: ActionStatus) -> NodeAction | None:
         pod_groups=tuple(PodGroupKey(group.namespace, group.name) for group in spec.pod_groups),
         begun_at=int(parse_or_zero(status.begun_at)),
         released_at=int(parse_or_zero(status.released_at)),
+        taken_over_at=int(parse_or_zero(status.taken_over_at)),
         state=ActionState(status.state or ActionState.RESERVED),
         carried_out=status.carried_out,
         message=status.message,
@@ -176,6 +178,7 @@ def action_body(action: NodeAction, namespace: str, version: str = "") -> dict[s
                 action.remaining,
                 rfc3339(action.begun_at) if action.begun_at else "",
                 rfc3339(action.released_at) if action.released_at else "",
+                rfc3339(action.taken_over_at) if action.taken_over_at else "",
                 rfc3339(action.changed_at),
             )
         )

@@ -7,7 +7,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 
-from nodeguard.kube.claims import Claim, ClaimKey, claim_keys, decode_claim, with_claimed_gpus
+from nodeguard.kube.claims import (
+    Claim,
+    ClaimKey,
+    claim_keys,
+    consuming_groups,
+    decode_claim,
+    with_claimed_gpus,
+)
 from nodeguard.kube.client import MERGE_PATCH, Query
 from nodeguard.kube.devices import API_GROUP, decode_gpu_ids
 from nodeguard.kube.devices import PATH as RESOURCE_SLICES
@@ -16,9 +23,18 @@ from nodeguard.kube.errors import DISRUPTION_BUDGET, ApiError, decoded, may_have
 from nodeguard.kube.events import EventContent
 from nodeguard.kube.fenced_client import JSON, FencedClient, FencedError, NotPermittedError
 from nodeguard.kube.gpu_pods import decode_gpu_pods, decode_page
+from nodeguard.kube.job_retries import decode_job_retries
 from nodeguard.kube.node_pods import PATH
-from nodeguard.kube.pod_group import decode_leaves_whole
-from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodNotice, PodReadError
+from nodeguard.kube.pod_group import decode_leaves_whole, decode_uid, pod_group_path
+from nodeguard.model.eviction import (
+    DrainEvent,
+    Eviction,
+    EvictionState,
+    NodeDrain,
+    PodNotice,
+    PodReadError,
+)
+from nodeguard.model.job import JobRetries
 from nodeguard.model.pod import DRAIN_AT_ANNOTATION, DisruptionBudget, NodePod, PodGroupKey
 
 # Claims that are read at the same time, and those of one Node: a user may write any number into a pod.
@@ -27,7 +43,7 @@ _MAX_CLAIMS = 1_000
 
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
-# Pods of one page of a namespace.
+# Pods of one page of a namespace. A quarter of them after a page that is too large.
 _PAGE = 500
 
 # Bytes of a page, of the pods of one Node, of which a kubelet runs 110 by default, and of the budgets of a
@@ -45,6 +61,10 @@ _NOT_LEADING = "this aggregator may not write now: it does not hold the lease"
 
 class _MissingError(PodReadError):
     """There is no such object, or the server has none of its kind."""
+
+
+class _TooLargeError(PodReadError):
+    """The response is larger than the limit."""
 
 
 class KubernetesDrainCluster:
@@ -98,7 +118,17 @@ class KubernetesDrainCluster:
             names = keys[first : first + _PARALLEL]
             found = zip(names, await asyncio.gather(*map(self._claim, names)), strict=True)
             claims |= {key: claim for key, claim in found if claim is not None}
-        return tuple(with_claimed_gpus(pod, claims, gpu_ids) for pod in pods)
+        groups = {group: await self._group_uid(group) for group in consuming_groups(pods, claims)}
+        return tuple(with_claimed_gpus(pod, claims, gpu_ids, groups) for pod in pods)
+
+    async def _group_uid(self, group: PodGroupKey) -> str:
+        """Return the uid of a PodGroup; empty if there is none of that name. Raises PodReadError."""
+        try:
+            return decoded(decode_uid, await self._read(pod_group_path(group), {}), f"PodGroup {group}")
+        except _MissingError:
+            return ""
+        except ApiError as error:
+            raise PodReadError(error.message) from None
 
     async def _claim(self, key: ClaimKey) -> Claim | None:
         """Return a ResourceClaim; None if there is none of that name. Raises PodReadError."""
@@ -113,9 +143,9 @@ class KubernetesDrainCluster:
 
     async def leaves_whole(self, group: PodGroupKey) -> bool:
         """Return whether the pods of a PodGroup may be disrupted only together. Raises PodReadError."""
-        path = f"/apis/scheduling.k8s.io/v1beta1/namespaces/{group.namespace}/podgroups/{group.name}"
         try:
-            return decoded(decode_leaves_whole, await self._read(path, {}), f"PodGroup {group}")
+            body = await self._read(pod_group_path(group), {})
+            return decoded(decode_leaves_whole, body, f"PodGroup {group}")
         except ApiError as error:
             raise PodReadError(error.message) from None
         except PodReadError as error:
@@ -135,12 +165,18 @@ class KubernetesDrainCluster:
         )
 
     async def _namespace_pods(self, namespace: str) -> AsyncIterator[NodePod]:
-        path, token = f"/api/v1/namespaces/{namespace}/pods", ""
+        path, token, limit = f"/api/v1/namespaces/{namespace}/pods", "", _PAGE
         while True:
-            query: Query = {"fieldSelector": _UNFINISHED, "limit": _PAGE}
+            query: Query = {"fieldSelector": _UNFINISHED, "limit": limit}
             if token:
                 query = {**query, "continue": token}
-            body = await self._read(path, query)
+            try:
+                body = await self._read(path, query)
+            except _TooLargeError:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+                continue
             try:
                 pods, token = decoded(decode_page, body, f"the pods of namespace {namespace}")
             except ApiError as error:
@@ -155,6 +191,14 @@ class KubernetesDrainCluster:
         body = await self._read(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets", {})
         try:
             return decoded(decode_budgets, body, f"the PodDisruptionBudgets of namespace {namespace}")
+        except ApiError as error:
+            raise PodReadError(error.message) from None
+
+    async def job_retries(self, namespace: str, name: str) -> JobRetries:
+        """Return the failures that a Job survives. Raises PodReadError."""
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+        try:
+            return decoded(decode_job_retries, await self._read(path, {}), f"Job {namespace}/{name}")
         except ApiError as error:
             raise PodReadError(error.message) from None
 
@@ -211,6 +255,11 @@ class KubernetesDrainCluster:
             return Eviction(EvictionState.FAILED, _NOT_LEADING)
         return Eviction(EvictionState.ACCEPTED)
 
+    def record(self, event: DrainEvent) -> None:
+        """Record an Event on the Node of a drain."""
+        kind = "Warning" if event.is_warning else "Normal"
+        self._record(EventContent(event.node, event.uid, kind, event.reason, event.message))
+
     def show(self, drains: Collection[NodeDrain]) -> None:
         """Show some drains on their Nodes, and no other drain on any Node."""
         self._show(drains)
@@ -219,7 +268,11 @@ class KubernetesDrainCluster:
         try:
             return await self._client.read(path, query, max_bytes=_MAX_BYTES)
         except ApiError as error:
-            problem = _MissingError if error.status == 404 else PodReadError
+            problem = PodReadError
+            if error.status == 404:
+                problem = _MissingError
+            elif error.reason == "TooLarge":
+                problem = _TooLargeError
             raise problem(_message(error, _RIGHTS)) from None
         except NotPermittedError:
             raise PodReadError(_NOT_LEADING) from None

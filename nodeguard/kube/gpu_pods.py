@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 
 from nodeguard.kube.node_pods import FINISHED, Container, ContainerStatus, PodSpec, job_name
-from nodeguard.kube.objects import TypedList, TypedObject
+from nodeguard.kube.objects import OwnerReference, TypedList, TypedObject
 from nodeguard.model.job import is_job_name
 from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import DRAIN_MARKS, NO_SCHEDULE
@@ -118,6 +118,7 @@ def _node_pod(pod: _Pod) -> NodePod | None:
         if any((container.name, resource) not in claimed for resource in _gpus(container))
     }
     job = job_name(meta, spec)
+    controller = next((owner for owner in meta.owners if owner.controller), OwnerReference())
     return NodePod(
         PodKey(meta.namespace, meta.name, meta.uid, job if is_job_name(job) else ""),
         meta.version,
@@ -125,7 +126,8 @@ def _node_pod(pod: _Pod) -> NodePod | None:
         gpu_ids=_gpu_ids(holders, (*status.containers, *status.init_containers)),
         claims=tuple(_claims(pod)),
         labels=meta.labels,
-        controller=next((owner.kind for owner in meta.owners if owner.controller), ""),
+        controller=controller.kind,
+        controller_name=controller.name,
         group=_group(pod),
         is_static=_MIRROR in meta.annotations,
         tolerates_quarantine=any(map(tolerates_quarantine, spec.tolerations)),

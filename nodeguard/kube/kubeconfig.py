@@ -7,9 +7,11 @@ imported for a kubeconfig only: the import costs 21 MiB.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import ssl
 from collections.abc import Awaitable, Callable
+from stat import S_ISFIFO
 
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_kube_config
@@ -49,7 +51,7 @@ async def load_kubeconfig(paths: str, context: str = "") -> KubeconfigCredential
 
     context: in it, empty for its current one. Raises AccessError and OSError.
     """
-    _check_existence(paths)
+    _check_files(paths)
     configuration = Configuration()
     try:
         async with asyncio.timeout(_LOAD_TIMEOUT):
@@ -70,11 +72,17 @@ async def load_kubeconfig(paths: str, context: str = "") -> KubeconfigCredential
         raise AccessError(f"is not a valid kubeconfig ({name}): {_VIEW}") from None
 
 
-def _check_existence(paths: str) -> None:
-    """Check that one of the files exists: the library only warns of missing ones. Raises OSError."""
+def _check_files(paths: str) -> None:
+    """Check that one of the files exists: the library only warns of missing ones. It would also wait for what
+    writes to a named pipe. A pipe that is open already, as of `<(…)` in a shell, is read. Raises OSError.
+    """
     files = [os.path.expanduser(path) for path in paths.split(os.pathsep) if path]
-    if not any(map(os.path.exists, files)):
+    existing = [path for path in files if os.path.exists(path)]
+    if not existing:
         os.stat(files[0] if files else paths)
+    for path in existing:
+        if S_ISFIFO(os.stat(path).st_mode) and not path.startswith(("/dev/fd/", "/proc/")):
+            raise OSError(errno.EINVAL, "a named pipe, not a regular file", path)
 
 
 def _ssl_context(configuration: Configuration) -> ssl.SSLContext:

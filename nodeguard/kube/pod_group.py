@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from nodeguard.kube.objects import TypedObject
 from nodeguard.model.json_decoder import JsonDecoder
+from nodeguard.model.pod import PodGroupKey
 
 
 class _Spec(Struct):
@@ -19,6 +20,16 @@ class _PodGroup(TypedObject):
 
 
 _DECODER = JsonDecoder(_PodGroup)
+
+
+def pod_group_path(group: PodGroupKey) -> str:
+    """Return the path of a PodGroup."""
+    return f"/apis/scheduling.k8s.io/v1beta1/namespaces/{group.namespace}/podgroups/{group.name}"
+
+
+def decode_uid(body: bytes) -> str:
+    """Return the uid of a PodGroup. Raises msgspec.MsgspecError."""
+    return _DECODER.decode(body).metadata.uid
 
 
 def decode_leaves_whole(body: bytes) -> bool:

@@ -135,6 +135,10 @@ class NodeAction(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """When the quarantine of a drain was observed as released, in seconds since the epoch; 0 before, and for
     other kinds."""
 
+    taken_over_at: int = 0
+    """When a leader that took a drain over after its time had tried to evict what was left, in seconds since
+    the epoch; 0 for a drain without that, and for other kinds. The leaders after it have no further time."""
+
     changed_at: int = 0
     """When the state changed last, in seconds since the epoch; 0 for never."""
 

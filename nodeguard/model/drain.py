@@ -71,7 +71,10 @@ class DrainRule(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DrainLimits(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many nodes are drained. The tightest limit applies; budgets of marks do not count drains."""
+    """How many nodes are drained, and of how much work. The tightest limit applies; budgets of marks do not
+    count drains. The defaults for pods, gangs and namespaces allow any set of a node with eight GPUs at a
+    time, and two of them in an hour.
+    """
 
     nodes: Share = 0.01
     """Part of all nodes that may be drained at a time, rounded down, at least one node."""
@@ -80,6 +83,28 @@ class DrainLimits(Struct, frozen=True, forbid_unknown_fields=True):
     domain: Count = field(name="perDomain", default=1)
     """Nodes of one failure domain that may be drained at a time. Domains with more than a quarter of all
     nodes do not count."""
+    pods: Count = 500
+    """Pods of the drains that run at a time. A set with more pods is never evicted."""
+    pods_hourly: Count = field(name="podsPerHour", default=1000)
+    """Pods of the drains that begin within an hour. A set with more pods is never evicted."""
+    gangs: Count = 8
+    """Gangs that leave whole by the drains that run at a time."""
+    gangs_hourly: Count = field(name="gangsPerHour", default=16)
+    """Gangs that leave whole by the drains that begin within an hour."""
+    namespaces: Count = 8
+    """Namespaces with pods of the drains that run at a time."""
+    namespaces_hourly: Count = field(name="namespacesPerHour", default=16)
+    """Namespaces with pods of the drains that begin within an hour."""
+
+    @property
+    def at_once(self) -> dict[str, int]:
+        """Return the limits of the work of the drains that run at a time."""
+        return {"pods": self.pods, "gangs": self.gangs, "namespaces": self.namespaces}
+
+    @property
+    def in_an_hour(self) -> dict[str, int]:
+        """Return the same of the drains that begin within an hour."""
+        return {"pods": self.pods_hourly, "gangs": self.gangs_hourly, "namespaces": self.namespaces_hourly}
 
 
 class DrainPolicy(Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,6 +118,6 @@ class DrainPolicy(Struct, frozen=True, forbid_unknown_fields=True):
     """Which pods are evicted if it is not known which pods hold the faulty GPU."""
     finish_within: Duration = field(name="finishWithin", default=1800.0)
     """Time from the first eviction until a drain ends as failed, and a person decides. A leader that takes
-    over counts from its first reading of the pods, so that it evicts what an earlier one has left."""
+    over at its end has two minutes more, so that it evicts what an earlier one has left."""
     limits: DrainLimits = DrainLimits()
-    """How many nodes are drained at a time and in an hour."""
+    """How many nodes are drained at a time and in an hour, and of how many pods, gangs and namespaces."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from nodeguard.model.job import JobRetries
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
 
 
@@ -59,6 +60,17 @@ class NodeDrain(Struct, frozen=True):
     is_done: bool
 
 
+class DrainEvent(Struct, frozen=True):
+    """An Event about a drain, for its Node."""
+
+    node: str
+    uid: str
+    """Of the Node."""
+    reason: str
+    message: str
+    is_warning: bool
+
+
 class PodReadError(Exception):
     """Pods, claims, PodGroups or disruption budgets cannot be read. The message has the reason and remedy."""
 
@@ -89,6 +101,9 @@ class DrainCluster(Protocol):
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         """Return the disruption budgets of a namespace as they are stored now. Raises PodReadError."""
 
+    async def job_retries(self, namespace: str, name: str) -> JobRetries:
+        """Return the failures that a Job survives. Raises PodReadError."""
+
     async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
         """Evict a pod, if it is still the one that was read. is_dry_run: only ask whether it is allowed."""
 
@@ -96,6 +111,9 @@ class DrainCluster(Protocol):
         """Write or remove the notice of a pod, if it is still the one of its uid. is_dry_run: only ask
         whether it is allowed. Returns the response as for an eviction, `gone` for another pod of its name.
         """
+
+    def record(self, event: DrainEvent) -> None:
+        """Record an Event on the Node of a drain."""
 
     def show(self, drains: Collection[NodeDrain]) -> None:
         """Show some drains on their Nodes, and no other drain on any Node."""

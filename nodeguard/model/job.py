@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -36,6 +37,31 @@ class NodeJob(Struct, frozen=True):
 
     name: str
     starts: tuple[float, ...] = ()
+
+
+class EvictionRule(StrEnum):
+    """What an eviction is for a Job, by its podFailurePolicy. `count`: a failure. `ignore`: none. `fail`: the
+    end of the Job.
+    """
+
+    COUNT = "count"
+    IGNORE = "ignore"
+    FAIL = "fail"
+
+
+class JobRetries(Struct, frozen=True):
+    """The failures of pods after which a Job of Kubernetes fails, and ends all its pods."""
+
+    namespace: str
+    name: str
+    failed: int
+    """Failures until now."""
+    limit: int
+    """Its `backoffLimit`: the failures that it survives."""
+    rule: EvictionRule = EvictionRule.COUNT
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 def is_job_name(name: str) -> bool:

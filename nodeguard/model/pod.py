@@ -64,6 +64,8 @@ class NodePod(Struct, frozen=True):
     labels: dict[str, str] = {}
     controller: str = ""
     """Kind of the object that controls it, and that creates another pod in its place; empty for none."""
+    controller_name: str = ""
+    """Name of this object, in the namespace of the pod."""
     group: PodGroupKey | None = None
     """Its PodGroup; None for none."""
     is_static: bool = False

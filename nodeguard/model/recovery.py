@@ -94,6 +94,9 @@ class Site(Struct, frozen=True):
     driver_container: bool = False
     """Whether a container has the driver and its tools."""
 
+    drainable: frozenset[str] = frozenset()
+    """GPUs of which the aggregator evicts the pods when `nodeguard drain` asks for it."""
+
 
 class _Fault(Protocol):
     """A finding, a reported finding or an incident."""
@@ -243,24 +246,44 @@ def _gpu(target: str, index: int | None = None) -> str:
 
 
 def _before(recovery: Recovery, site: Site) -> Iterator[str]:
-    """Yield the commands that take work off the node. A warning lets the running work end."""
+    """Yield the commands that take work off the hardware. A warning lets the running work end."""
     if recovery.action not in _DISRUPTIVE:
         return
-    node = _quoted(site.node)
+    node, target = _quoted(site.node), _gpu_target(recovery.target)
     if site.scheduler == "slurm":
         yield f"scontrol update NodeName={node} State=DRAIN Reason={_reason(recovery)}"
     elif site.scheduler == "kubernetes" and recovery.health.rank >= Health.SUSPECT.rank:
-        yield f"kubectl drain {node} --ignore-daemonsets --delete-emptydir-data"
+        if target in site.drainable:
+            yield f"nodeguard drain node {node} --wait"
+        if not _spares_other_gpus(recovery, site):
+            if target_kind(target) == "gpu":
+                # A line of its own: an interactive zsh passes a comment behind a command to it.
+                yield "# This empties all GPUs of the node:"
+            yield f"kubectl drain {node} --ignore-daemonsets --delete-emptydir-data"
     elif site.scheduler == "kubernetes":
         yield f"kubectl cordon {node}"
 
 
+def _spares_other_gpus(recovery: Recovery, site: Site) -> bool:
+    """Return whether the work on the other GPUs of the node goes on: the aggregator evicts the pods of the
+    faulty one, and the action resets only this GPU.
+    """
+    check = recovery.check
+    resets_all = isinstance(check, Check) and recovery.action == check.action and RESET_ALL in check.how
+    return (
+        _gpu_target(recovery.target) in site.drainable
+        and recovery.action == Action.RESET_GPU
+        and not (resets_all or site.resets_together)
+    )
+
+
 def _after(recovery: Recovery, site: Site) -> Iterator[str]:
+    """Yield the command that lets work return."""
     if recovery.action not in {Action.RESET_GPU, Action.REBOOT_NODE}:
         return
     if site.scheduler == "slurm":
         yield f"scontrol update NodeName={_quoted(site.node)} State=RESUME"
-    elif site.scheduler == "kubernetes":
+    elif site.scheduler == "kubernetes" and not _spares_other_gpus(recovery, site):
         yield f"kubectl uncordon {_quoted(site.node)}"
 
 

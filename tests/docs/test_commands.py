@@ -82,6 +82,8 @@ def kubectl(words: Sequence[str]) -> None:
     before, dashes, inner = _cut(words, "--")
     if dashes:
         program, *arguments = inner
+        if program == "python":  # of the image; a test of the page runs its program
+            return
         assert program == "nodeguard"
         nodeguard(arguments)
     objects = {(made["kind"], made["metadata"]["name"]) for made in documents()}
@@ -257,7 +259,7 @@ def test_a_command_in_a_sentence_exists_and_has_its_options(page: str) -> None:
 def test_a_command_in_an_alert_runs(component: str) -> None:
     for rule in alerts(component):
         texts = " ".join(rule["annotations"].values())
-        named = re.sub(r"\{\{ \$labels\.incident \}\}", "INCIDENT", texts)
+        named = re.sub(r"\{\{ \$labels\.(?:incident|node) \}\}", "NAME", texts)
         for printed in re.findall(r"`nodeguard ([^`]+)`", named):
             words = printed.split()
             assert refusal(words) == "", (rule["alert"], printed)

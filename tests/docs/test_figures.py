@@ -38,3 +38,9 @@ def test_a_share_of_a_core_names_its_reference(page: Path) -> None:
 def test_3000_words_carry_a_newcomer_to_the_end_of_the_first_fault(path: tuple[str, ...]) -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs" / f"{page}.md" for page in path)]
     assert sum(len(page.read_text().split()) for page in pages) <= 3000
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/concepts/overview.md"])
+def test_a_page_has_the_number_of_platforms(page: str) -> None:
+    platforms = list((ROOT / "checks" / "platforms").glob("*.yaml"))
+    assert re.findall(r"(\d+) platforms", (ROOT / page).read_text()) == [str(len(platforms))]

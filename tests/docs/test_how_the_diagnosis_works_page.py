@@ -8,10 +8,10 @@ import pytest
 
 from nodeguard.fleet.diagnosis import (
     candidates,
-    chosen_candidates,
     job_starts,
     likelihood,
     results,
+    settling_candidates,
     shared_versions,
     significance,
     stopped_agents,
@@ -159,7 +159,7 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"parts that fail in turn | {format_duration(candidates._PAUSE)}, {candidates._IN_TURN_CHANCE:.0%}",
         f"probability that a domain fails | {likelihood.DOMAIN_FAILS:g}",
         f"probability of a wrong label | {likelihood.WRONG_LABEL:.0%}",
-        f"another topology | {chosen_candidates._CLEARLY_LIKELIER:g} times",
+        f"another topology | {settling_candidates._CLEARLY_LIKELIER:g} times",
         f"a new version | {format_duration(shared_versions._NEW_SECONDS)}",
         f"a small part | {votes._SMALL_PART:.0%}",
         f"votes of one leaf | {suspected_checks._OF_ONE}, or 1/{1 / suspected_checks._SHARE_OF_ONE:g} of it",

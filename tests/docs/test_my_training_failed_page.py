@@ -22,6 +22,7 @@ def test_each_transcript_is_what_its_command_prints(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "80")
     transcripts = blocks(PAGE)
     assert len(transcripts) == 5
     for block in transcripts:

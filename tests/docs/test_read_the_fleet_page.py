@@ -12,7 +12,7 @@ from nodeguard.fleet_api.domain import describe_domain
 from nodeguard.fleet_api.text.domain import domain_view
 from scripts.reference.http_fields import fields_without_meaning
 from scripts.reference.schemas import open_api
-from tests.cli.fleet_output import look
+from tests.cli.fleet_output import LEADER, look
 from tests.fleet.leaves import FIRST
 from tests.fleet_api.text.test_domain import FABRIC
 from tests.paths import ROOT
@@ -31,4 +31,4 @@ def test_every_condition_of_a_release_is_explained() -> None:
 
 
 def test_the_documented_domain_is_the_real_output() -> None:
-    assert look(domain_view(describe_domain(FABRIC.planner, FIRST, FABRIC.now)), 100) in PAGE
+    assert look(domain_view(describe_domain(FABRIC.planner, LEADER, FIRST, FABRIC.now)), 100) in PAGE

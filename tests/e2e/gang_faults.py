@@ -28,7 +28,7 @@ soak: {{initial: 1s, max: 1s, resetAfter: 1m}}
 budget: {{fleet: 100%, pool: 100%, domain: 100%, suspect: 100%, newDegradedDomainsPerHour: 100}}
 topologies: {{fabric: [{POD}, {LEAF}]}}
 diagnosis: {{enforce: [fabric], gracePeriod: 2s, recovery: {{initial: 2s, max: 2s, resetAfter: 1m}}}}
-drain: {{mode: enforce, rules: [{{check: gpu-lost, when: immediately}}]}}
+drain: {{mode: enforce, rules: [{{check: gpu-lost, when: immediately}}], limits: {{nodes: 100%, perDomain: 8}}}}
 """
 
 _PORT = "port/mlx5_0/1"
@@ -78,9 +78,9 @@ class AgentFaults:
         """Report a suspect GPU of each of some nodes."""
         self._report(names, _report_with(_SUSPECT_GPU), SUSPECT_TAINT)
 
-    def lose_gpu(self, name: str) -> None:
-        """Report that a node has lost GPU-1."""
-        self._report([name], _report_with(fatal_finding("gpu-lost", age=60.0)), QUARANTINE_TAINT)
+    def lose_gpu(self, *names: str) -> None:
+        """Report that each of some nodes has lost GPU-1."""
+        self._report(names, _report_with(fatal_finding("gpu-lost", age=60.0)), QUARANTINE_TAINT)
 
     def clear(self) -> None:
         """Report that all nodes are healthy."""

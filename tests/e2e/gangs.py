@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster
-from tests.controlplane.kueue_process import QUEUED
+from tests.controlplane.controllers import QUEUED
 from tests.controlplane.objects import node, pod
 from tests.e2e.bulk_nodes import wait_until_schedulable
 

@@ -103,6 +103,14 @@ def test_only_the_pod_that_holds_the_faulty_gpu_leaves(controlplane: Cluster) ->
             [outcome] = aggregator.query(path)["job_outcomes"]
             assert (outcome["job"], outcome["state"], outcome["gone"]) == ("team-a/train", "evicted", 1)
             assert outcome["action"] == drain["metadata"]["name"]
+        described = controlplane.kubectl("describe", "node", FAULTY)
+        events = [" ".join(line.split()) for line in described.splitlines() if "NodeguardDrain" in line]
+        [begin, end] = sorted(events, key=lambda event: "Succeeded" in event)
+        reason = "quarantine of GPU 0000:1b:00"
+        assert begin.startswith("Normal NodeguardDrainStarted ")
+        assert begin.endswith(f" nodeguard evicts 1 pod (team-a/{victim}): {reason}, gpu-gsp-failure")
+        assert end.startswith("Normal NodeguardDrainSucceeded ")
+        assert end.endswith(f" nodeguard 1 pod evicted from {FAULTY}: {reason}")
         # Seven GPUs still work: the Node is not drained.
         assert drain_conditions(controlplane, FAULTY) == {}
 

@@ -163,6 +163,19 @@ def test_kueue_replaces_the_node_of_a_drained_pod_and_the_gang_keeps_its_leaf(
     assert len({nodes.leaves[name] for name in after.values()}) == 1
 
 
+def test_kueue_evicts_the_whole_gang_that_loses_two_nodes(
+    nodes: GangNodes, kueue: KueueGangs, namespace: Namespace, faults: AgentFaults
+) -> None:
+    ids = {name: [f"GPU-{number + 1}" for number in range(GPUS)] for name in nodes.leaves}
+    with Kubelet(nodes.cluster, ids, namespace.name) as kubelet:
+        kueue.submit(namespace, ["gang"])
+        nodes.until(lambda: len(namespace.running_pods()) == SIZE, kueue.component)
+        before = namespace.running_pods()
+        # The drain evicts the pods of these two nodes only.
+        faults.lose_gpu(*sorted(before.values())[:2])
+        nodes.until(lambda: kubelet.deleted == before.keys(), kueue.component)
+
+
 def test_a_gang_avoids_a_node_with_a_tainted_device_and_single_gpu_pods_use_it(
     nodes: GangNodes, namespace: Namespace
 ) -> None:

@@ -50,6 +50,24 @@ def test_a_request_has_only_its_last_attempt() -> None:
     assert (earlier.state, earlier.changed_age) == (ActionState.SUCCEEDED, 50.0)
 
 
+def test_requests_that_fail_again_are_shown_once_with_their_number_and_the_last_reason() -> None:
+    failed = [
+        replace(CLEAR, request=f"ann at 22:1{number}", created_at=AT - 100 + number, state=ActionState.FAILED,
+                message=f"refused {number}")
+        for number in range(3)
+    ]  # fmt: skip
+    other = replace(failed[0], findings=CLEAR.findings[1:], request="bob at 22:09", created_at=AT - 150)
+    done = replace(CLEAR, request="eve at 22:08", created_at=AT - 200, state=ActionState.SUCCEEDED)
+    before = replace(failed[0], request="eve at 22:07", created_at=AT - 300)
+    finding = "clear gpu-lost on GPU 0000:3b:00 and 1 more finding"
+    assert actions_shown(*failed, other, done, before) == [
+        f"{finding}, requested 3 times, the last by ann at 22:12, 1 min 38 s ago: failed: refused 2",
+        "clear gpu-ecc on GPU 0000:3b:00, requested by bob at 22:09, 2 min 30 s ago: failed: refused 0",
+        f"{finding}, requested by eve at 22:08, 3 min 20 s ago: succeeded",
+        f"{finding}, requested by eve at 22:07, 5 min ago: failed: refused 0",
+    ]
+
+
 def test_the_latest_actions_are_shown_and_the_others_counted() -> None:
     requests = [replace(DETACH, request=f"bob, {number}", created_at=AT - number) for number in range(10)]
     shown = actions_shown(*requests)

@@ -38,7 +38,7 @@ def failing() -> Fleet:
 
 def test_a_degraded_domain() -> None:
     made = failing()
-    view = describe_domain(made.planner, FIRST, made.now)
+    view = describe_domain(made.planner, LEADER, FIRST, made.now)
     expected = (IncidentState.MARKED, ("link-down", "link"), 7, 8, 7)
     assert (view.state, view.fault_classes, view.marked, view.members, view.voting) == expected
     evidence = f"{FIRST}: 6 of 7 nodes lost a link at once; the other 4 domains of fabric/p0 did not"
@@ -67,19 +67,19 @@ def test_a_degraded_domain() -> None:
 
 def test_a_domain_below_its_threshold() -> None:
     made = failing()
-    view = describe_domain(made.planner, "fabric/p1/r5", made.now)
+    view = describe_domain(made.planner, LEADER, "fabric/p1/r5", made.now)
     assert (view.state, view.evidence, view.clears_when, view.incident, view.since) == (None, "", "", "", "")
     [down] = [item for item in view.classes if item.fault_class == "link-down"]
     expected = (2, 3, 2, 3, 120.0)
     assert (down.voters, down.share_threshold, down.chance_threshold, down.threshold, down.window) == expected
     assert [item.node for item in view.votes] == ["node-41", "node-42"]
-    above = describe_domain(made.planner, "fabric/p1", made.now)
+    above = describe_domain(made.planner, LEADER, "fabric/p1", made.now)
     assert [(item.domain, item.voters) for item in above.children][:2] == [
         ("fabric/p1/r5", 2),
         ("fabric/p1/r6", 0),
     ]
     wait(made, 8_000.0)
-    assert describe_domain(made.planner, "fabric/p1/r5", made.now).votes == ()
+    assert describe_domain(made.planner, LEADER, "fabric/p1/r5", made.now).votes == ()
 
 
 def test_a_domain_is_found_by_its_path_or_the_end_of_it() -> None:
@@ -98,7 +98,7 @@ def test_a_degraded_domain_that_all_nodes_have_left() -> None:
         made.change(number, labels={"pod": f"p{number % 2}", "rack": "r7"})
     wait(made, 60.0)
     assert domains_named(made.planner, FIRST) == (FIRST,)
-    view = describe_domain(made.planner, FIRST, made.now)
+    view = describe_domain(made.planner, LEADER, FIRST, made.now)
     assert (view.members, view.marked, view.state) == (LEAF, LEAF, IncidentState.MARKED)
     assert (
         view.evidence
@@ -153,7 +153,7 @@ def test_the_status_counts_domains_and_lists_unmarked_ones_first() -> None:
 
 def test_a_topology_in_observe_mode_is_a_dry_run() -> None:
     made = faulty(policy=replace(ENFORCED, diagnosis=diagnosis_policy()))
-    view = describe_domain(made.planner, FIRST, made.now)
+    view = describe_domain(made.planner, LEADER, FIRST, made.now)
     assert (view.state, view.marked) == (IncidentState.DRY_RUN, 0)
     assert fleet_status(made.planner, LEADER, made.now).domains == {IncidentState.DRY_RUN: 1}
 
@@ -175,7 +175,7 @@ def test_the_mark_of_a_domain_is_shown_on_its_nodes() -> None:
     assert (incident.domain, {item.explained_by for item in page.findings}) == (FIRST, {incident.name})
     well(made)
     made.planner.diagnosis.clear(FIRST, made.now.mono)
-    assert describe_domain(made.planner, FIRST, made.now).state is None
+    assert describe_domain(made.planner, LEADER, FIRST, made.now).state is None
     made.carry_out()
     assert marks_of_node(made.planner, "uid-5", made.now) == ()
 
@@ -212,14 +212,14 @@ def test_a_check_that_fires_on_one_version_only() -> None:
         wait(made, 5.0)
     wait(made, 20.0)
     [path] = domains_named(made.planner, "580.95")
-    view = describe_domain(made.planner, path, made.now)
+    view = describe_domain(made.planner, LEADER, path, made.now)
     assert [(item.check, item.domain) for item in view.suppressed_checks] == [("gpu-lost", "driver/580.95")]
     assert (view.members, view.siblings, view.topology.keys) == (40, 1, ())
     assert [(item.node, item.check) for item in view.votes][:2] == [
         ("node-0", "gpu-lost"),
         ("node-18", "gpu-lost"),
     ]
-    assert describe_domain(made.planner, "driver/570.1", made.now).suppressed_checks == ()
+    assert describe_domain(made.planner, LEADER, "driver/570.1", made.now).suppressed_checks == ()
     assert [(item.topology, item.domains) for item in list_domains(made.planner, made.now).topologies] == [
         ("fabric", 18),
         ("driver", 2),

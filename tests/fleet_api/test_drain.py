@@ -5,18 +5,22 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.aggregator.pages.drains import drains_section
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.fleet_api.drain import drain_views
+from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.schema.drain import DrainPreview
 from nodeguard.fleet_api.schema.status import VERSION, FleetStatus
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.drain import preview_view
+from nodeguard.fleet_api.text.node import node_view
 from nodeguard.fleet_api.text.status import status_view
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.drain import DrainMode
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.pod import PodGroupKey, PodKey
-from tests.cli.fleet_output import LEADER, facts
-from tests.fleet.scene import Fleet, finding
+from tests.cli.fleet_output import LEADER, facts, look
+from tests.fleet.scene import AT_ONCE, Fleet, finding
 
 PODS = (PodKey("team-a", "train-0", "uid-7"), PodKey("team-a", "train-1", "uid-8"))
 
@@ -71,6 +75,67 @@ def test_the_status_counts_drains_and_names_one_that_waits(
     assert facts(status_view(status_of(fleet, drains, []))).get("drains") == shown
 
 
+def test_the_status_has_what_became_of_the_jobs_until_the_quarantine_is_released(fleet: Fleet) -> None:
+    at = int(fleet.wall) - 60
+    pods = tuple(PodKey("team-a", f"train-{n}", f"uid-of-pod-{n}", f"team-a/job-{n}") for n in range(7))
+    drained = NodeAction(
+        ActionKind.DRAIN, "node-0", "uid-0", "quarantine of the node", at, pods=pods,
+        state=ActionState.SUCCEEDED, begun_at=at,
+    )  # fmt: skip
+    text = " ".join(look(status_view(status_of(fleet, [], [drained])), 400).split())
+    names = ", ".join(f"team-a/job-{number}" for number in range(4))
+    assert f"jobs {names} and 1 more: 1 of 1 pod gone, evicted by the drain of node-0 since " in text
+    assert "1 min ago and 2 more jobs" in text
+    released = status_of(fleet, [], [replace(drained, released_at=at + 30)])
+    assert "jobs" not in facts(status_view(released))
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [(DrainState.WOULD_DRAIN, "dry run: it would evict 2 pods"), (DrainState.ANNOUNCED, "evicts 2 pods")],
+)
+def test_the_jobs_that_the_evictions_would_end_are_named(fleet: Fleet, state: DrainState, text: str) -> None:
+    costly = replace(drain(fleet, 0, state), costs=("Job team-a/train would fail",))
+    service = replace(LEADER, drains=(costly,))
+    node = describe_node(fleet.planner, service, "node-0", fleet.now)
+    assert node is not None
+    shown = facts(node_view(node))
+    assert shown["drain"].startswith(text)
+    assert shown["cost"] == "Job team-a/train would fail"
+    others = [
+        replace(costly, costs=tuple(f"Job team-a/{number}{name}" for name in "ab")) for number in range(3)
+    ]
+    waits = drain(fleet, 5, DrainState.WAITS, "a budget")
+    status = status_view(status_of(fleet, [costly, *others, waits], []))
+    assert "the work of the node stays for now" in facts(status)["drains"]
+    printed = " ".join(look(status, 400).split())
+    assert "cost Job team-a/train would fail cost Job team-a/0a" in printed
+    assert "cost Job team-a/1b and 2 more" in printed
+
+
+@pytest.mark.parametrize(
+    ("mode", "number", "is_leader", "shown"),
+    [
+        (DrainMode.OBSERVE, 0, False, "only the leader shows it: nodeguard-b"),
+        (DrainMode.OBSERVE, 0, True, None),
+        (DrainMode.OBSERVE, 7, False, None),
+        (DrainMode.DISABLED, 0, False, None),
+    ],
+    ids=["standby", "leader", "healthy node", "no drains"],
+)
+def test_a_standby_names_the_leader_as_it_knows_no_drain(
+    mode: DrainMode, number: int, is_leader: bool, shown: str | None
+) -> None:
+    fleet = Fleet(8, replace(AT_ONCE, drain=replace(AT_ONCE.drain, mode=mode)))
+    fleet.report(0, finding())
+    fleet.after(10.0)
+    fleet.carry_out()
+    service = replace(LEADER, leader="nodeguard-b", is_leader=is_leader)
+    node = describe_node(fleet.planner, service, f"node-{number}", fleet.now)
+    assert node is not None
+    assert facts(node_view(node)).get("drain") == shown
+
+
 @pytest.mark.parametrize("state", [DrainState.RUNNING, DrainState.WOULD_DRAIN])
 def test_the_gangs_that_leave_whole_are_named(fleet: Fleet, state: DrainState) -> None:
     gang = replace(drain(fleet, 0, state), pod_groups=(PodGroupKey("team-a", "train"),))
@@ -97,6 +162,15 @@ def test_a_drain_with_notice_shows_its_time(fleet: Fleet) -> None:
         status_view(status_of(fleet, [drain(fleet, 0, DrainState.WOULD_DRAIN, "after a notice of 2h")], []))
     )
     assert dry["drains"] == f"node node-0: dry run: it would evict {pods}: after a notice of 2h"
+
+
+def test_a_drain_that_waits_for_a_limit_of_an_hour_shows_until_when(fleet: Fleet) -> None:
+    limit = "5 of 5 drains began within an hour (drain.limits.newPerHour)"
+    waits = replace(drain(fleet, 0, DrainState.WAITS, limit), limited_until=fleet.wall + 60.0)
+    shown = f"{limit}, until {rfc3339(fleet.wall + 60.0)}"
+    status = status_of(fleet, [waits], [])
+    assert facts(status_view(status))["drains"] == f"node node-0: the work of the node stays for now: {shown}"
+    assert shown in str(drains_section(status))
 
 
 def test_a_failed_drain_is_named_first(fleet: Fleet) -> None:

@@ -11,6 +11,7 @@ from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.schema.incident import IncidentList
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.text.incident import incident_view
+from nodeguard.model.drain import DrainMode, DrainPolicy
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import FalseAlarm, IncidentState, OperatorDecision
 from tests.fleet.scene import Fleet, finding
@@ -105,12 +106,31 @@ def test_an_incident_has_the_commands_of_its_action() -> None:
     by_cause = {item.cause: name for name, item in fleet.planner.tracker.incidents["uid-1"].items()}
     lost = describe_incident(fleet.planner, LEADER, by_cause["gpu-lost"], fleet.now)
     assert lost is not None
-    assert lost.how[0] == "kubectl drain node-1 --ignore-daemonsets --delete-emptydir-data"
-    assert "nvidia-smi --gpu-reset -i 0000:3b:00.0" in lost.how[3]
+    assert lost.how[1] == "kubectl drain node-1 --ignore-daemonsets --delete-emptydir-data"
+    assert "nvidia-smi --gpu-reset -i 0000:3b:00.0" in lost.how[4]
     [resolved] = fleet.planner.tracker.incidents["uid-2"]
     over = describe_incident(fleet.planner, LEADER, resolved, fleet.now)
     assert over is not None
     assert (over.state, over.how) == (IncidentState.RESOLVED, ())
+
+
+def test_where_drains_are_on_the_commands_empty_only_the_faulty_gpu() -> None:
+    fleet = scene()
+    fleet.planner.set_policy(replace(fleet.policy, drain=DrainPolicy(DrainMode.OBSERVE)))
+    by_cause = {item.cause: name for name, item in fleet.planner.tracker.incidents["uid-1"].items()}
+
+    def commands(cause: str) -> str:
+        view = describe_incident(fleet.planner, LEADER, by_cause[cause], fleet.now)
+        assert view is not None
+        return "\n".join(view.how)
+
+    assert commands("gpu-lost").startswith("nodeguard drain node node-1 --wait\nPOD=")
+    assert "kubectl drain" not in commands("gpu-lost")
+    # A fault that is not fatal any more has nothing to drain.
+    fleet.report(1, finding(health=Health.SUSPECT))
+    fleet.carry_out()
+    assert "nodeguard drain" not in commands("gpu-lost")
+    assert "kubectl drain" in commands("gpu-lost")
 
 
 def test_a_check_of_the_catalogue_gives_commands_of_its_own() -> None:

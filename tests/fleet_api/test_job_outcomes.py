@@ -37,7 +37,7 @@ RUNNING = NodeAction(
     state=ActionState.RUNNING, begun_at=WALL,
 )  # fmt: skip
 SINCE = "by the drain of gpu-7 since 2023-11-14 22:13:20 UTC, 12 min ago"
-NOTHING = "nothing is known of its pods"
+NOTHING = "no drain has its pods, and nodeguard reads no others: kubectl get pods -n team-b shows them"
 
 
 def report(state: DrainState, **fields: Any) -> DrainReport:

@@ -272,5 +272,5 @@ def test_an_unknown_node_has_no_placement(name: str) -> None:
 
 def test_a_finding_has_the_commands_of_its_action() -> None:
     [found] = page(marked()).findings
-    assert found.how[0] == "kubectl drain node-0 --ignore-daemonsets --delete-emptydir-data"
+    assert found.how[1] == "kubectl drain node-0 --ignore-daemonsets --delete-emptydir-data"
     assert any("nvidia-smi --gpu-reset" in command for command in found.how)

@@ -1,4 +1,5 @@
-"""A model of the API server, the disruption controller and kubelets for pods, budgets and evictions, in virtual time.
+"""A model of the API server, the disruption controller and kubelets for pods, budgets, evictions and notices, in
+virtual time.
 
 test_model_pods.py compares it with the real ones. It has no pods that finished.
 """
@@ -11,7 +12,8 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodNotice
+from nodeguard.model.eviction import DrainEvent, Eviction, EvictionState, NodeDrain, PodNotice
+from nodeguard.model.job import JobRetries
 from nodeguard.model.label_selector import LabelSelector, Requirement
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
 
@@ -61,7 +63,7 @@ class ModelPods:
         """Create a pod that runs and is ready, with a new uid, which is returned."""
         self._version += 1
         key = PodKey(namespace, name, f"{name}-{self._version}")
-        self.pods[key.uid] = (node, NodePod(key, f"{self._version}", **fields))
+        self.pods[key.uid] = (node, NodePod(key, f"{self._version}", node, **fields))
         return key.uid
 
     def change(self, uid: str, **fields: Any) -> None:
@@ -107,6 +109,9 @@ class ModelPods:
     async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
         return tuple(pod for _, pod in self.pods.values() if pod.group in groups)
 
+    async def job_retries(self, namespace: str, name: str) -> JobRetries:
+        raise AssertionError(namespace, name)
+
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         return tuple(
             DisruptionBudget(
@@ -120,10 +125,19 @@ class ModelPods:
             if budget.namespace == namespace
         )
 
+    def record(self, event: DrainEvent) -> None:
+        """Do nothing: there are no Nodes."""
+
     def show(self, drains: Collection[NodeDrain]) -> None:
         """Do nothing: there are no Nodes."""
 
     async def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
+        return self.answer_notice(pod, notice, is_dry_run=is_dry_run)
+
+    async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
+        return self.answer_eviction(pod, is_dry_run=is_dry_run)
+
+    def answer_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
         """Answer as the API server: a merge patch that names the uid."""
         stored = self._named(pod.key)
         if stored is None:
@@ -134,7 +148,7 @@ class ModelPods:
             self.change(stored.key.uid, drain_at=notice.drain_at)
         return Eviction(EvictionState.ACCEPTED)
 
-    async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
+    def answer_eviction(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
         """Answer as the API server: it judges and uses the budget before it compares the preconditions."""
         stored = self._named(pod.key)
         if stored is None:

@@ -45,6 +45,7 @@ def test_an_action_is_read_as_it_was_written(action: NodeAction, state: ActionSt
         remaining=("uid-8",) if action.kind == ActionKind.DRAIN else (),
         begun_at=began_at,
         released_at=began_at and began_at + 60,
+        taken_over_at=began_at and began_at + 30,
         changed_at=1_800_000_100,
     )
     observed = stored(running)

@@ -10,11 +10,19 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_set import drain_set
-from nodeguard.kube.claims import Claim, ClaimKey, claim_keys, decode_claim, with_claimed_gpus
+from nodeguard.kube.claims import (
+    Claim,
+    ClaimKey,
+    claim_keys,
+    consuming_groups,
+    decode_claim,
+    with_claimed_gpus,
+)
 from nodeguard.model.drain import UnknownHolders
 from nodeguard.model.pod import NodePod, PodGroupKey, PodKey
 
 DRIVER = "gpu.nvidia.com"
+GANG = PodGroupKey("team-a", "gang")
 POD = NodePod(PodKey("team-a", "train-0", "uid-0"), "812", claims=("gpus",))
 IDS = {
     (DRIVER, "gpu-1", "gpu-0"): "GPU-1",
@@ -50,9 +58,10 @@ def stored(status: dict[str, Any], **metadata: Any) -> Claim:
     )
 
 
-def read(found: Claim | None, pod: NodePod = POD) -> NodePod:
+def read(found: Claim | None, pod: NodePod = POD, group_uid: str = "uid-g") -> NodePod:
+    """Return a pod with its GPUs. group_uid: of PodGroup `gang`; empty for none."""
     claims: dict[ClaimKey, Claim] = {} if found is None else {("team-a", "gpus"): found}
-    return with_claimed_gpus(pod, claims, IDS)
+    return with_claimed_gpus(pod, claims, IDS, {GANG: group_uid} if group_uid else {})
 
 
 def test_a_pod_holds_each_gpu_of_its_claim() -> None:
@@ -74,11 +83,18 @@ def test_a_claim_of_a_pod_group_is_used_by_its_pods_only() -> None:
             {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": "uid-g"}
         ],
     }
-    member = replace(POD, group=PodGroupKey("team-a", "gang"))
+    member = replace(POD, group=GANG)
     assert read(stored(status), member).gpu_ids == ("GPU-1",)
     assert read(stored(status), member).keeps_gpus
     for other in (POD, replace(POD, group=PodGroupKey("team-a", "other"))):
         assert read(stored(status), other).claims == ("gpus",)
+    # A PodGroup of the same name was created since, or none.
+    for uid in ("uid-of-a-later-one", ""):
+        assert read(stored(status), member, uid).claims == ("gpus",)
+    claims: dict[ClaimKey, Claim] = {("team-a", "gpus"): stored(status)}
+    assert consuming_groups([member, POD], claims) == [GANG]
+    assert consuming_groups([member], {("team-a", "gpus"): claim(result("gpu-0"))}) == []
+    assert consuming_groups([replace(member, claims=("others",))], claims) == []
 
 
 def test_parts_and_shares_of_a_gpu_are_no_whole_gpus() -> None:

@@ -20,7 +20,7 @@ from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 from tests.kube.writing import NODES, QUARANTINE, SUSPECT, desired, ours, read, writing
 
-ROUNDS = 150
+ROUNDS = 40
 
 
 async def test_marks_are_set_and_removed(api: ApiClient, names: list[str]) -> None:

@@ -79,6 +79,7 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
         gpu_ids=("GPU-614b",),
         labels={"app": "train"},
         controller="Job",
+        controller_name="o",
         tolerates_quarantine=True,
         is_terminating=True,
         is_evicted=True,

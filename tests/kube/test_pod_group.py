@@ -88,6 +88,56 @@ async def test_the_unfinished_pods_of_a_group_are_read_on_all_nodes_page_by_page
 
 
 @pytest.mark.cluster
+async def test_a_page_that_is_too_large_is_read_with_fewer_pods(
+    gangs: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [len(json.dumps(item)) for item in gangs.api.get(PODS)["items"]]
+    api = await ApiClient.connect(str(gangs.kubeconfig))
+    try:
+        drain = drain_cluster(api)
+        monkeypatch.setattr(eviction, "_MAX_BYTES", 3 * max(sizes))
+        assert names(await drain.group_pods([TRAIN])) == RANKS
+        monkeypatch.setattr(eviction, "_MAX_BYTES", min(sizes) // 2)
+        with pytest.raises(PodReadError, match="exceeds nodeguard's size limit"):
+            await drain.group_pods([TRAIN])
+    finally:
+        await api.close()
+
+
+@pytest.mark.cluster
+async def test_a_claim_of_an_earlier_group_of_the_same_name_is_not_that_of_its_pods(gangs: Cluster) -> None:
+    resources, host = "/apis/resource.k8s.io/v1", "gpu-9"
+    device = {"name": "gpu-0", "attributes": {"uuid": {"string": "GPU-0"}}}
+    pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": host, "pool": pool, "devices": [device]}
+    gangs.api.post(f"{resources}/resourceslices", {"metadata": {"name": host}, "spec": spec})
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    claims = f"{resources}/namespaces/default/resourceclaims"
+    gangs.api.post(claims, {"metadata": {"name": "team"}, "spec": {"devices": {"requests": [request]}}})
+    created = pod("claimed", gpus=0)
+    created["spec"] |= {
+        "schedulingGroup": {"podGroupName": "train"},
+        "nodeName": host,
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "team"}],
+    }
+    gangs.api.post(PODS, created)
+    uid = gangs.api.get(f"{GROUPS}/train")["metadata"]["uid"]
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": host, "device": "gpu-0"}
+    api = await ApiClient.connect(str(gangs.kubeconfig))
+    try:
+        drain = drain_cluster(api)
+        for owner, gpu_ids in ((uid, ("GPU-0",)), ("uid-of-an-earlier-one", ())):
+            user = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "train", "uid": owner}
+            status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [user]}
+            gangs.api.patch(f"{claims}/team/status", {"status": status})
+            [found] = await drain.with_claims(host, await drain.node_pods(host))
+            assert (found.gpu_ids, found.claims) == (gpu_ids, () if gpu_ids else ("team",))
+    finally:
+        await api.close()
+        gangs.api.delete(f"{PODS}/claimed")
+
+
+@pytest.mark.cluster
 async def test_the_mode_of_a_group_is_read_or_the_reason_is_named(gangs: Cluster) -> None:
     api = await ApiClient.connect(str(gangs.kubeconfig))
     try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.controlplane.api import Object
 from tests.daemonset.manifests import AGGREGATOR, NAMESPACE
@@ -28,6 +30,20 @@ _POLICY: Object = {
 _FORBIDDEN = 403
 
 _WRITES = frozenset({"create", "update", "patch", "delete"})
+
+_POD_OF_TOKEN = "authentication.kubernetes.io/pod-name"
+
+
+class AuditedWrite(NamedTuple):
+    """A write of an aggregator that is no dry run. target: namespace and name of the object. pod: of the aggregator.
+    code: HTTP status. received, completed: seconds since the epoch.
+    """
+
+    target: str
+    pod: str
+    code: int
+    received: float
+    completed: float
 
 
 class Audit:
@@ -65,15 +81,20 @@ class Audit:
             }
         )
 
-    def evictions(self, code: int = 201) -> Counter[str]:
-        """Return how often the eviction of each pod had an HTTP status, by namespace and name: without dry runs."""
-        return Counter(
-            f"{event['objectRef']['namespace']}/{event['objectRef']['name']}"
+    def sent(self, action: str) -> list[AuditedWrite]:
+        """Return the writes of one action, such as `patch leases`, without dry runs."""
+        return [
+            AuditedWrite(
+                f"{event['objectRef']['namespace']}/{event['objectRef']['name']}",
+                event["user"]["extra"][_POD_OF_TOKEN][0],
+                event["responseStatus"]["code"],
+                _seconds(event["requestReceivedTimestamp"]),
+                _seconds(event["stageTimestamp"]),
+            )
             for event in self._events(0)
-            if _action(event) == "create pods/eviction"
-            and event["responseStatus"]["code"] == code
-            and "dryRun" not in event["requestObject"]["deleteOptions"]
-        )
+            if _action(event) == action
+            and "dryRun" not in event.get("requestObject", {}).get("deleteOptions", {})
+        ]
 
     def forbidden(self, since: int = 0) -> list[str]:
         """Return the requests that were refused for a missing right, each with the message."""
@@ -93,3 +114,7 @@ def _action(event: Object) -> str:
     target = event.get("objectRef", {})
     resource = "/".join(filter(None, (target.get("resource"), target.get("subresource"))))
     return f"{event['verb']} {resource or event['requestURI']}"
+
+
+def _seconds(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp).timestamp()

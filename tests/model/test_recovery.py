@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.model.check import Check
@@ -47,6 +48,8 @@ LOOK_UP = (
     "POD=$(kubectl get pods -n nodeguard -l app.kubernetes.io/name=nodeguard-agent "
     "--field-selector spec.nodeName=gpu-3 -o name)"
 )
+DRAIN = "kubectl drain gpu-3 --ignore-daemonsets --delete-emptydir-data"
+DRAIN_ALL = ("# This empties all GPUs of the node:", DRAIN)
 EXEC = 'kubectl exec -n nodeguard "$POD" --'
 
 
@@ -124,13 +127,43 @@ def test_instances_of_mig_are_listed_before_a_reset_ends_them() -> None:
 
 def test_kubernetes_drains_first_and_runs_the_steps_in_the_agents_pod() -> None:
     assert commands(Action.RESET_GPU, GPU, CLUSTER) == (
-        "kubectl drain gpu-3 --ignore-daemonsets --delete-emptydir-data",
+        *DRAIN_ALL,
         LOOK_UP,
         f"{EXEC} nodeguard gpus detach --duration 30m --gpu 5",
         f"{EXEC} chroot /host nvidia-smi --gpu-reset -i 5",
         f"{EXEC} nodeguard gpus attach",
         "kubectl uncordon gpu-3",
     )
+
+
+DRAINABLE = Site("gpu-3", "kubernetes", on_node=False, drainable=frozenset({GPU}))
+DRAIN_ONE = "nodeguard drain node gpu-3 --wait"
+
+
+@pytest.mark.parametrize("target", [GPU, f"{GPU}/nvlink/3"])
+def test_a_reset_of_one_gpu_leaves_the_work_on_the_others(target: str) -> None:
+    assert commands(Action.RESET_GPU, target, DRAINABLE) == (
+        DRAIN_ONE,
+        LOOK_UP,
+        f"{EXEC} nodeguard gpus detach --duration 30m --gpu 5",
+        f"{EXEC} chroot /host nvidia-smi --gpu-reset -i 5",
+        f"{EXEC} nodeguard gpus attach",
+    )
+
+
+def test_what_ends_the_work_on_all_gpus_empties_them_after_the_faulty_one() -> None:
+    together = replace(DRAINABLE, resets_together=True)
+    for made in (
+        commands(Action.REBOOT_NODE, GPU, DRAINABLE),
+        commands(Action.RESET_GPU, GPU, together),
+        of_check("nvlink-down", f"{GPU}/nvlink/3", DRAINABLE),
+    ):
+        assert (made[:3], made[-1]) == ((DRAIN_ONE, *DRAIN_ALL), "kubectl uncordon gpu-3")
+
+
+def test_only_a_fault_of_a_gpu_that_can_be_drained_leaves_the_others() -> None:
+    assert commands(Action.RESET_GPU, OTHER, DRAINABLE)[:2] == DRAIN_ALL
+    assert commands(Action.RESET_GPU, "node", DRAINABLE)[0] == DRAIN
 
 
 def test_a_warning_lets_the_running_work_end() -> None:
@@ -140,7 +173,7 @@ def test_a_warning_lets_the_running_work_end() -> None:
 
 def test_on_a_node_of_kubernetes_only_the_scheduler_is_remote() -> None:
     assert commands(Action.REBOOT_NODE, GPU, Site("gpu-3", "kubernetes")) == (
-        "kubectl drain gpu-3 --ignore-daemonsets --delete-emptydir-data",
+        *DRAIN_ALL,
         "systemctl reboot",
         "kubectl uncordon gpu-3",
     )
@@ -223,7 +256,7 @@ NEED_COMMANDS = frozenset({
     Action.RESET_GPU, Action.REBOOT_NODE, Action.RESTART_SERVICE, Action.REPLACE_COMPONENT, Action.CONTACT_SUPPORT,
 })  # fmt: skip
 # Commands that only take work off the node or give it back, and the variable of the others.
-AROUND = ("kubectl drain", "kubectl cordon", "kubectl uncordon", "POD=")
+AROUND = ("nodeguard drain", "# ", "kubectl drain", "kubectl cordon", "kubectl uncordon", "POD=")
 
 
 @pytest.mark.parametrize("site", [HOST, CLUSTER, Site("gpu-3", "slurm", on_node=False)])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_costs import evictions_of_jobs, failure_of_job
 from nodeguard.fleet.act.drain_notice import have_agreed
 from nodeguard.fleet.act.drain_set import DrainSet, budget_reason, drain_set, pod_groups, with_gangs
 from nodeguard.model.action import NodeAction
@@ -101,6 +102,15 @@ async def recorded_pods(cluster: DrainCluster, action: NodeAction) -> dict[str, 
     return {pod.key.uid: pod for pod in pods}
 
 
+async def gone_pods(cluster: DrainCluster, action: NodeAction, found: Assessment) -> frozenset[str]:
+    """Return the uids of the recorded pods that are not in a set, and that need no eviction any more: they
+    end, or are gone. Raises PodReadError.
+    """
+    missing = {key.uid for key in action.pods} - found.uids
+    pods = await recorded_pods(cluster, action) if missing else {}
+    return frozenset(uid for uid in missing if uid not in pods or pods[uid].is_terminating)
+
+
 async def try_evictions(cluster: DrainCluster, pods: Iterable[NodePod]) -> str:
     """Return why the API server would refuse to evict one of some pods, by dry runs; empty if it would evict
     each of them.
@@ -113,3 +123,14 @@ async def try_evictions(cluster: DrainCluster, pods: Iterable[NodePod]) -> str:
             if response.state != EvictionState.ACCEPTED:
                 return f"pod {pod.key}: {response.message}"
     return ""
+
+
+async def eviction_costs(cluster: DrainCluster, pods: Iterable[NodePod]) -> tuple[str, ...]:
+    """Return why Jobs would fail with the eviction of some pods, or why that is not known."""
+    costs = list[str]()
+    for (namespace, name), evictions in sorted(evictions_of_jobs(pods).items()):
+        try:
+            costs.append(failure_of_job(await cluster.job_retries(namespace, name), evictions))
+        except PodReadError as error:
+            costs.append(f"it is not known whether Job {namespace}/{name} would fail: {error}")
+    return tuple(filter(None, costs))

@@ -52,6 +52,9 @@ class DrainAttempt(Struct):
     """Whether the API server accepted dry runs of all evictions of the latest assessment."""
     is_limited: bool = False
     """Whether only a limit forbade the dry runs."""
+    costs: tuple[str, ...] = ()
+    """The Jobs that would fail with the evictions of the latest assessment; only read if the policy only
+    observes."""
     due_at: float = -inf
     """When it is looked at again."""
     wait: float = 0.0
@@ -67,6 +70,8 @@ class DrainAttempt(Struct):
     """Whether a pod of the set was evicted, or may have been."""
     may_evict: bool = True
     """Whether pods of the stored drain may still be evicted: not all were seen terminating or gone."""
+    gone: frozenset[str] = frozenset()
+    """Uids of the recorded pods that need no eviction any more: they end, or are gone."""
     problems: dict[str, str] = {}
     """Why the latest eviction of a pod failed, by its uid."""
     outcome: ActionOutcome | None = None
@@ -76,8 +81,9 @@ class DrainAttempt(Struct):
     """Uids of the pods of the stored drain that were not gone at the latest reading; None before the first
     one."""
     running_since: float = inf
-    """Since when the time of the stored drain counts, in seconds of the monotonic clock: the first reading
-    of its pods, and before that the takeover. An earlier leader may have left pods that it did not evict."""
+    """Since when this leader carries the stored drain on, in seconds of the monotonic clock: the first
+    reading of its pods, and before that the takeover. An earlier leader may have left pods that it did not
+    evict."""
 
     @property
     def may_leave(self) -> bool:
@@ -124,6 +130,7 @@ class DrainAttempt(Struct):
         """
         self.assessment, self.assessed_at = assessment, mono
         self.is_tried = self.is_limited = False
+        self.costs = ()
         self.wait = min(last_wait, 2.0 * self.wait or _FIRST_WAIT)
         self.due_at = mono + self.wait
 
@@ -147,8 +154,8 @@ class DrainAttempt(Struct):
 
     def confirm(self, action: NodeAction, mono: float) -> None:
         """Let a stored drain begin if its set is allowed now and is the recorded one, else withdraw it."""
-        found = self.assessment or Assessment()
-        if found.uids != {key.uid for key in action.pods}:
+        found, recorded = self.assessment or Assessment(), {key.uid for key in action.pods}
+        if found.uids | (recorded & self.gone) != recorded:
             self.refuse(mono, found.reason or "its pods have changed")
         elif not self.is_allowed(mono):
             self.refuse(mono, found.reason or "its pods could not be assessed in time")

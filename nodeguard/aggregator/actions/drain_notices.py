@@ -14,7 +14,7 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.aggregator.actions.drain_assessment import found_set, recorded_pods
+from nodeguard.aggregator.actions.drain_assessment import eviction_costs, found_set, recorded_pods
 from nodeguard.aggregator.actions.keyed_tasks import KeyedTasks
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_notice import (
@@ -45,14 +45,19 @@ _PARALLEL = 8
 _FIRST_WAIT = 2.0
 _LAST_WAIT = 60.0
 
+# Seconds between two readings of the Jobs that would fail with the evictions.
+_COSTS_WAIT = 600.0
+
 # Seconds in which the notices on pods may be removed, until the notice ends without that.
 _REMOVE_WITHIN = 600.0
 
 # The responses after which a pod has its notice, or is gone. After a conflict with other writes it may not.
 _SETTLED = frozenset({EvictionState.ACCEPTED, EvictionState.GONE})
 
-# The end of a notice without a pod to evict: those that still run hold other hardware now.
+# The end of a notice without a pod to evict: those that still run hold other hardware now. And of that of one
+# pod, while others still use it.
 _LEFT = "no pod uses the faulty hardware any more"
+_OTHER_HARDWARE = "it does not use the faulty hardware any more"
 
 _Key = tuple[str, str]
 
@@ -72,6 +77,12 @@ class _Attempt(Struct):
     """Why its pods get no notice; empty for nothing."""
     has_agreed: bool = False
     """Whether all pods agreed to leave now, at the latest reading."""
+    costs: tuple[str, ...] = ()
+    """The Jobs that would fail with the evictions, at the latest reading."""
+    costs_due_at: float = -inf
+    """When they are read again, in seconds of the monotonic clock."""
+    noticed: frozenset[str] | None = None
+    """Uids of the pods that may show the notice, as of the latest reading; None before the first one."""
     removal_since: float = inf
     """When the notices on its pods were to be removed first, in seconds of the monotonic clock."""
     outcome: ActionOutcome | None = None
@@ -81,7 +92,8 @@ class _Attempt(Struct):
         stored = ("", 0) if notice is None else (notice.key, notice.begun_at)
         if stored[0] != self.stored[0]:
             self.due_at, self.wait, self.removal_since = -inf, 0.0, inf
-            self.reason, self.has_agreed = "", False
+            self.reason, self.has_agreed, self.noticed = "", False, None
+            self.costs, self.costs_due_at = (), -inf
         if stored != self.stored:
             self.stored, self.offer, self.outcome = stored, None, None
 
@@ -177,7 +189,7 @@ class DrainNotices:
             elif notice.begun_at and attempt.has_agreed:
                 yield replace(candidate, after=0.0, is_early=True)
             else:
-                yield announced(candidate, notice)
+                yield announced(candidate, notice, attempt.costs)
 
     def _is_over(self, notice: NodeAction, now: Instant) -> bool:
         """Return whether the time of a notice that all its pods have is over."""
@@ -222,14 +234,58 @@ class DrainNotices:
             return
         attempt.removal_since = inf
         pods = unnoticed_pods(notice, staying, self._running().values())
+        problem = problem or self._drain_reason(pods)
         problem = problem or await _write(cluster, pods, pod_notice(candidate, notice), is_dry_run=False)
+        problem = problem or await self._remove_from_others(notice, found, attempt, cluster)
         attempt.reason, attempt.has_agreed = problem, not problem and have_agreed(staying)
+        if self._now().mono >= attempt.costs_due_at:
+            attempt.costs = await eviction_costs(cluster, staying)
+            attempt.costs_due_at = self._now().mono + _COSTS_WAIT
         if not notice.begun_at:
             if self._ages.age(notice, self._now()) >= WRITE_WITHIN:
                 late = problem or "too little time was left"
                 await self._withdraw(notice, attempt, cluster, f"not all pods got the notice in time: {late}")
             elif not problem:
                 attempt.outcome = ActionOutcome(ActionState.RUNNING)
+
+    def _drain_reason(self, pods: Collection[NodePod]) -> str:
+        """Return why pods get no notice now; empty for nothing.
+
+        While a drain evicts them, a write would refuse the eviction of a pod as it was before, which has used
+        a part of its disruption budget by then.
+        """
+        uids = {pod.key.uid for pod in pods}
+        for drain in self._drains().values():
+            is_running = bool(drain.begun_at) and not drain.state.is_finished
+            if is_running and any(key.uid in uids for key in drain.pods):
+                return f"the drain of {drain.node} evicts them now"
+        return ""
+
+    async def _remove_from_others(
+        self, notice: NodeAction, found: DrainSet, attempt: _Attempt, cluster: DrainCluster
+    ) -> str:
+        """Remove a notice from pods that have left its set and still run. Returns why one keeps it for now;
+        empty for none.
+        """
+        present = frozenset(pod.key.uid for pod in found.pods)
+        noticed = attempt.noticed
+        if noticed is None:
+            noticed = frozenset(key.uid for key in notice.pods)
+        attempt.noticed = noticed | present
+        if noticed <= present:
+            return ""
+        try:
+            pods = await recorded_pods(cluster, notice)
+        except PodReadError as error:
+            return str(error)
+        others = [pod for uid, pod in pods.items() if uid in noticed - present]
+        lasting = [item for key, item in self._running().items() if not self._is_ending(key)]
+        problem = await _write(
+            cluster, noticed_pods(notice, others, lasting), _removal(_OTHER_HARDWARE), is_dry_run=False
+        )
+        if not problem:
+            attempt.noticed = present
+        return problem
 
     async def _withdraw(self, notice: NodeAction, attempt: _Attempt, cluster: DrainCluster, end: str) -> None:
         """Remove a notice from its pods, then end it. end: why."""
@@ -241,8 +297,7 @@ class DrainNotices:
             gone = sum(key.uid not in pods for key in notice.pods)
             lasting = [item for key, item in self._running().items() if not self._is_ending(key)]
             noticed = noticed_pods(notice, pods.values(), lasting)
-            removal = PodNotice("", f"nodeguard does not evict this pod: {end}")
-            problem = await _write(cluster, noticed, removal, is_dry_run=False)
+            problem = await _write(cluster, noticed, _removal(end), is_dry_run=False)
         except PodReadError as error:
             problem = str(error)
         if problem and now.mono - attempt.removal_since < _REMOVE_WITHIN:
@@ -291,6 +346,11 @@ class DrainNotices:
             if action.kind == ActionKind.DRAIN and not action.is_closed
         ]
         return {(drain.uid, drain.request): drain for drain in sorted(drains, key=lambda item: item.attempt)}
+
+
+def _removal(reason: str) -> PodNotice:
+    """Return what pods get in place of their notice."""
+    return PodNotice("", f"nodeguard does not evict this pod: {reason}")
 
 
 async def _write(

@@ -10,7 +10,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from nodeguard.aggregator.actions.drain_assessment import Assessment, assess, try_evictions
+from nodeguard.aggregator.actions.drain_assessment import (
+    Assessment,
+    assess,
+    eviction_costs,
+    try_evictions,
+)
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_progress import stored_drain
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
@@ -81,6 +86,7 @@ async def _preview(
         reason,
         tuple(pod.key for pod in assessment.pods),
         assessment.groups,
+        costs=() if reason else await eviction_costs(cluster, assessment.pods),
     )
 
 

@@ -11,7 +11,7 @@ from nodeguard.aggregator.actions.drain_assessment import Assessment
 from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
 from nodeguard.config.amounts import format_duration
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
-from nodeguard.fleet.act.drain_limits import earlier_drain_reason
+from nodeguard.fleet.act.drain_limits import DrainUse, drain_use, earlier_drain_reason
 from nodeguard.fleet.act.drain_progress import DrainAges, drain_action, stored_drain
 from nodeguard.model.action import ActionKind, NodeAction
 from nodeguard.model.action_store import ActionStore
@@ -24,8 +24,12 @@ _BEGIN_WITHIN = 600.0
 # The uid of a Node and the request of a drain.
 DrainId = tuple[str, str]
 
-# Returns candidates, those beyond a limit with it as their blocker; with the ages of drains in seconds.
-_Limits = Callable[[Collection[DrainCandidate], Callable[[NodeAction], float]], Collection[DrainCandidate]]
+# Returns candidates, those beyond a limit with it as their blocker; with the ages of drains in seconds, and
+# what a candidate would use.
+_Limits = Callable[
+    [Collection[DrainCandidate], Callable[[NodeAction], float], Callable[[DrainCandidate], DrainUse]],
+    Collection[DrainCandidate],
+]
 
 
 class DrainFleet(Struct, frozen=True):
@@ -35,7 +39,7 @@ class DrainFleet(Struct, frozen=True):
     """Returns the policy of drains."""
     candidates: Callable[[Instant], Collection[DrainCandidate]]
     """Returns the present candidates."""
-    limits: _Limits = lambda ready, _: ready
+    limits: _Limits = lambda ready, *_: ready
     """Returns the candidates with pods that may leave, those beyond a limit with it as their blocker."""
     node_restraint: Callable[[str], str] = lambda _: ""
     """Returns why the pods of a gang on a node stay, by the name of the node; empty for no reason."""
@@ -104,8 +108,13 @@ class DrainQueue:
             and (attempt := self.attempts.get((candidate.uid, candidate.request))) is not None
             and attempt.may_leave
         ]
-        limited = self._fleet.limits(ready, partial(self.ages.age, now=now))
+        limited = self._fleet.limits(ready, partial(self.ages.age, now=now), self._use)
         return {(candidate.uid, candidate.request): candidate for candidate in limited}
+
+    def _use(self, candidate: DrainCandidate) -> DrainUse:
+        """Return what a candidate would use of the limits, by its latest assessment."""
+        found = self.attempts[candidate.uid, candidate.request].assessment or Assessment()
+        return drain_use(candidate.uid, [pod.key for pod in found.pods], found.groups)
 
     def blocker(self, action: NodeAction) -> str:
         """Return why a stored drain may not begin whatever its pods do; empty for nothing."""

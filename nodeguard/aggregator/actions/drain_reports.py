@@ -18,10 +18,12 @@ def drain_reports(
     candidates: Mapping[_Key, DrainCandidate],
     drains: Collection[NodeAction],
     attempts: Mapping[_Key, DrainAttempt],
+    now: float,
 ) -> Iterator[DrainReport]:
     """Yield the reports of the running drains with a fault that has ended, and of the candidates.
 
-    candidates, attempts: by uid of the Node and request. drains: stored ones that are not closed.
+    candidates, attempts: by uid of the Node and request. drains: stored ones that are not closed. now:
+    seconds since the epoch.
     """
     stored = {(action.uid, action.request): action for action in drains}
     for key, action in stored.items():
@@ -40,19 +42,19 @@ def drain_reports(
                 attempt.remaining,
             )
     for key, candidate in candidates.items():
-        report = _report(candidate, stored.get(key), attempts.get(key, DrainAttempt()))
+        report = _report(candidate, stored.get(key), attempts.get(key, DrainAttempt()), now)
         if report is not None:
             yield report
 
 
 def _report(
-    candidate: DrainCandidate, action: NodeAction | None, attempt: DrainAttempt
+    candidate: DrainCandidate, action: NodeAction | None, attempt: DrainAttempt, now: float
 ) -> DrainReport | None:
     """Return the report of a candidate; None for one that is drained, or that has no pod to evict."""
     state, reason, pods = DrainState.WAITS, candidate.blocker, tuple[PodKey, ...]()
     groups: tuple[PodGroupKey, ...] = ()
     remaining: tuple[str, ...] | None = None
-    evict_at = 0.0
+    evict_at, costs = 0.0, tuple[str, ...]()
     if action is not None:
         if action.state.is_finished:
             return None
@@ -60,7 +62,7 @@ def _report(
         groups, remaining = action.pod_groups, attempt.remaining
     elif candidate.notice is not None:
         state, reason, evict_at = DrainState.ANNOUNCED, "", candidate.notice.deadline
-        pods, groups = candidate.notice.pods, candidate.notice.pod_groups
+        pods, groups, costs = candidate.notice.pods, candidate.notice.pod_groups, candidate.costs
     elif not candidate.blocker:
         assessment = attempt.assessment
         if assessment is None or not (assessment.reason or assessment.pods):
@@ -70,6 +72,8 @@ def _report(
         state = DrainState.WAITS if reason else DrainState.WOULD_DRAIN
         if candidate.after and not reason:
             reason = f"after a notice of {format_duration(candidate.after)}"
+        if state == DrainState.WOULD_DRAIN:
+            costs = attempt.costs
     return DrainReport(
         candidate.node,
         candidate.uid,
@@ -82,4 +86,6 @@ def _report(
         groups,
         remaining,
         evict_at,
+        float(round(now + candidate.limited_for)) if candidate.limited_for else 0.0,
+        costs,
     )

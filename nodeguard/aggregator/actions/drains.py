@@ -14,8 +14,16 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from nodeguard.aggregator.actions.drain_assessment import assess, recorded_pods, try_evictions
+from nodeguard.aggregator.actions.drain_assessment import (
+    Assessment,
+    assess,
+    eviction_costs,
+    gone_pods,
+    recorded_pods,
+    try_evictions,
+)
 from nodeguard.aggregator.actions.drain_attempt import DrainAttempt
+from nodeguard.aggregator.actions.drain_events import drain_events
 from nodeguard.aggregator.actions.drain_notices import DrainNotices
 from nodeguard.aggregator.actions.drain_queue import DrainFleet, DrainId, DrainQueue
 from nodeguard.aggregator.actions.drain_reports import drain_reports
@@ -45,6 +53,10 @@ _TICK = 1.0
 # Candidates that are assessed, and nodes that are drained, at the same time.
 _ASSESSED = 4
 _DRAINED = 8
+
+# Seconds for a leader that takes a drain over to evict what an earlier one has left, also if the time of the
+# drain is over. Those after it have only the rest of them.
+_TAKEOVER = 120.0
 
 # Seconds after the time of a drain in which its pods may be read, until its end is unknown.
 _LAST_READINGS = 300.0
@@ -88,6 +100,8 @@ class DrainRunner:
         self._draining = asyncio.Semaphore(_DRAINED)
         self._wake = asyncio.Event()
         self._logged = ""
+        # The drains as of the latest turn of this term, by key.
+        self._previous: dict[str, NodeAction] = {}
         self.evicted = 0
 
     def wake(self) -> None:
@@ -115,8 +129,8 @@ class DrainRunner:
         """Do what is due, once, and wait until it is done."""
         await self._follow_session()
         self._start_due()
-        await self._notices.wait()
-        await self._tasks.wait()
+        # Together, so that no error of the one is lost while the other is awaited.
+        await asyncio.gather(self._notices.wait(), self._tasks.wait())
 
     async def _follow_session(self) -> None:
         """Begin a new term with what is stored: the watch may be late, and the predecessor may have begun or
@@ -127,7 +141,7 @@ class DrainRunner:
             return
         self._tasks.cancel()
         self._notices.reset()
-        self._session, self._queue.attempts = None, {}
+        self._session, self._queue.attempts, self._previous = None, {}, {}
         try:
             if cluster is not None:
                 await self._store.refresh()
@@ -149,6 +163,9 @@ class DrainRunner:
         present = self._fleet.candidates(now)
         self._notices.start_due(present, cluster)
         self._queue.present = self._notices.awaited(present, now)
+        for event in drain_events(self._previous, drains, self._checks):
+            cluster.record(event)
+        self._previous = {drain.key: drain for drain in drains}
         candidates = {(candidate.uid, candidate.request): candidate for candidate in self._queue.present}
         running = {
             (action.uid, action.request): action for action in drains if action.state == ActionState.RUNNING
@@ -179,6 +196,10 @@ class DrainRunner:
                     self._tasks.start(key, self._carry_on(key, action, attempt, cluster), self._draining)
             elif candidate is not None and not candidate.blocker and not stored_drain(candidate, drains):
                 self._tasks.start(key, self._assess(key, candidate, attempt, cluster), self._assessing)
+
+    def _checks(self, drain: NodeAction) -> tuple[str, ...]:
+        candidate = self._queue.candidate((drain.uid, drain.request))
+        return candidate.checks if candidate is not None else ()
 
     def _on_ended(self) -> None:
         self._on_changed()
@@ -227,12 +248,13 @@ class DrainRunner:
         """Return the present candidates and the running drains, for views and metrics. A finished drain is in
         the store.
         """
+        now = self._now()
         candidates = {(candidate.uid, candidate.request): candidate for candidate in self._queue.present}
         if self._queue.is_enforced():
             # Nothing is drained, and no limit used, while the policy only observes.
-            candidates |= self._queue.ready(self._now())
+            candidates |= self._queue.ready(now)
         drains = [action for action in self._queue.drains() if not action.is_closed]
-        return tuple(drain_reports(candidates, drains, self._queue.attempts))
+        return tuple(drain_reports(candidates, drains, self._queue.attempts, now.wall))
 
     async def _assess(
         self, key: DrainId, candidate: DrainCandidate, attempt: DrainAttempt, cluster: DrainCluster
@@ -246,6 +268,8 @@ class DrainRunner:
         is_observed = policy.mode == DrainMode.OBSERVE and not found.reason
         now = self._now()
         attempt.record_assessment(found, now.mono, *[_OBSERVED_WAIT] * is_observed)
+        if is_observed:
+            attempt.costs = await eviction_costs(cluster, found.pods)
         ready = self._queue.ready(now).get(key)
         attempt.is_limited = ready is not None and bool(ready.blocker)
         if ready is not None and not ready.blocker:
@@ -262,7 +286,7 @@ class DrainRunner:
         try:
             pods = await recorded_pods(cluster, action)
         except PodReadError as error:
-            self._read_failed(attempt, str(error))
+            self._read_failed(action, attempt, str(error))
             return
         if not attempt.is_confirmed:
             own = [pods.get(pod.uid) for pod in action.pods]
@@ -276,8 +300,9 @@ class DrainRunner:
         now = self._now()
         if attempt.remaining is None:
             attempt.running_since = now.mono
-        running_time = now.mono - attempt.running_since
-        step = next_step(action, pods, attempt.problems, running_time, self._fleet.policy().finish_within)
+        finish_within = self._fleet.policy().finish_within
+        running_time = self._running_time(action, attempt, now)
+        step = next_step(action, pods, attempt.problems, running_time, finish_within)
         attempt.may_evict = bool(step.evict)
         if step.outcome is not None:
             attempt.outcome = step.outcome
@@ -285,13 +310,32 @@ class DrainRunner:
             return
         attempt.remaining = step.remaining
         self.evicted += await attempt.evict(step, cluster, now.mono)
+        self._note_takeover(action, attempt, finish_within, now)
 
-    def _read_failed(self, attempt: DrainAttempt, problem: str) -> None:
+    def _running_time(self, action: NodeAction, attempt: DrainAttempt, now: Instant) -> float:
+        """Return the seconds since a drain has begun; for some time after the takeover, those since then."""
+        own, ages = now.mono - attempt.running_since, self._queue.ages
+        if max(own, ages.takeover_age(action, now)) < min(_TAKEOVER, self._fleet.policy().finish_within):
+            return own
+        return max(own, ages.age(action, now))
+
+    def _note_takeover(self, action: NodeAction, attempt: DrainAttempt, last: float, now: Instant) -> None:
+        """Have it recorded that a drain goes on after its time only for the leader that took it over. last:
+        this time in seconds. Otherwise leaders that change often would put its end off for ever.
+        """
+        is_over = self._queue.ages.age(action, now) >= last and not action.taken_over_at
+        is_going_on = attempt.is_about(action) and attempt.outcome is None and not attempt.is_refused
+        if is_over and is_going_on:
+            attempt.outcome = ActionOutcome(ActionState.RUNNING, is_taken_over=True)
+
+    def _read_failed(self, action: NodeAction, attempt: DrainAttempt, problem: str) -> None:
         """Handle that the pods of a drain that has begun cannot be read: it ends some time after its end."""
         now = self._now()
         attempt.reason = problem
-        if now.mono - attempt.running_since >= self._fleet.policy().finish_within + _LAST_READINGS:
+        last = self._fleet.policy().finish_within + _LAST_READINGS
+        if self._running_time(action, attempt, now) >= last:
             attempt.outcome = ActionOutcome(ActionState.UNKNOWN, 0, problem)
+        self._note_takeover(action, attempt, last, now)
         attempt.wait_for_pods(now.mono)
 
     async def _confirm(
@@ -303,6 +347,12 @@ class DrainRunner:
         candidate = self._queue.candidate(key)
         if candidate is not None and not candidate.blocker and not (action.begun_at and earlier):
             found = await assess(cluster, candidate, policy.unknown_holders, self._fleet.node_restraint)
+            if action.requested_by and not found.reason:
+                # A request is not repeated with its pods of now: another drain may have evicted some of them.
+                try:
+                    attempt.gone = await gone_pods(cluster, action, found)
+                except PodReadError as error:
+                    found = Assessment(reason=str(error))
             attempt.record_assessment(found, mono)
             if earlier is not None and found.uids == earlier.uids:
                 attempt.record_tries(found.reason, mono)

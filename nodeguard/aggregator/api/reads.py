@@ -131,7 +131,8 @@ class Reads:
             raise RefusedError(404, f"there is no domain '{name}': see nodeguard get domains --all")
         if len(matches) > 1:
             raise RefusedError(409, f"'{name}' is several domains: write one of {first_names(matches)}")
-        return answer(describe_domain(self._context.planner, matches[0], self._context.now()))
+        context = self._context
+        return answer(describe_domain(context.planner, context.service(), matches[0], context.now()))
 
     async def history(self, request: web.Request) -> web.Response:
         """GET /v1/history of a name, or of all."""

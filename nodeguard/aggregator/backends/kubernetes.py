@@ -16,7 +16,7 @@ from nodeguard.aggregator.backends.kubernetes_actions import (
     UNMARK,
     KubernetesOperatorActions,
 )
-from nodeguard.aggregator.backends.leader import Leader
+from nodeguard.aggregator.backends.leader import Leader, with_job_outcomes
 from nodeguard.aggregator.backends.lease_keeper import LeaseKeeper
 from nodeguard.aggregator.backends.rejected_pod_reader import RejectedPodReader
 from nodeguard.aggregator.clock import monotonic
@@ -221,7 +221,8 @@ class KubernetesBackend:
     def publish(self, plan: Plan, now: Instant) -> None:
         """Start to record the incidents and Events of a plan."""
         if self.watches.leader is not None:
-            self.watches.leader.record(plan, self._fleet.all_incidents, now.wall)
+            recorded = with_job_outcomes(plan, self.action_store.actions(), now)
+            self.watches.leader.record(recorded, self._fleet.all_incidents, now.wall)
 
     def _write(self, writes: ClusterWrites) -> None:
         if self.watches.leader is not None:

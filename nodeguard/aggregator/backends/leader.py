@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+
+from msgspec.structs import replace
 
 from nodeguard.aggregator.clock import monotonic
 from nodeguard.executors.kube.cluster import ClusterWrites, ObservedCluster
@@ -12,6 +14,7 @@ from nodeguard.executors.kube.desired import DeviceRule
 from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.fleet.plan import Plan
+from nodeguard.fleet_api.text.job import drained_jobs_texts
 from nodeguard.kube import incident_object
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.device_rules import DeviceRuleWriter, ObservedRule
@@ -25,7 +28,9 @@ from nodeguard.kube.incident_writer import IncidentWriter
 from nodeguard.kube.lease import Lease
 from nodeguard.kube.write_queue import WriteQueue
 from nodeguard.local.rate_limiter import TokenBucket
+from nodeguard.model.action import NodeAction
 from nodeguard.model.incident import Incident
+from nodeguard.model.instant import Instant
 
 # Writes a second and burst: of marks, and of conditions, incidents and Events, which follow them.
 _MARKS = (50.0, 50)
@@ -33,6 +38,9 @@ _LATER = (20.0, 20)
 
 # Seconds between two comparisons of all incidents.
 _INCIDENTS = 0.25
+
+# Characters of the message of an Event: the API server accepts 1,024.
+_MESSAGE = 1000
 
 # Events that wait until their incident is created: the latest.
 _WAITING_EVENTS = 100
@@ -206,6 +214,22 @@ class Leader:
                 self.send_event(about_incident)
             else:
                 self._waiting_events.append(event)
+
+
+def with_job_outcomes(plan: Plan, actions: Collection[NodeAction], now: Instant) -> Plan:
+    """Return a plan of which the Events of ended incidents name what drains did with the pods of the jobs.
+    actions: all that are stored.
+    """
+    if not any(event.ends for event in plan.events):
+        return plan
+    incidents = {incident.name: incident for incident in plan.incidents}
+    events = list[IncidentEvent]()
+    for event in plan.events:
+        incident = incidents.get(event.incident) if event.ends else None
+        texts = drained_jobs_texts(incident, actions, now) if incident is not None else []
+        message = "; ".join([event.message, *texts])[:_MESSAGE]
+        events.append(replace(event, message=message))
+    return replace(plan, events=tuple(events))
 
 
 def _about_node(event: IncidentEvent) -> EventContent:

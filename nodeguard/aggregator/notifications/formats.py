@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,6 +25,10 @@ VERSION = 1
 # Characters of a text in a notification: PagerDuty's limit for a summary.
 _TEXT_LENGTH = 1024
 
+# Jobs of a notification, and characters of the text of each of them.
+MAX_JOBS = 8
+_JOB_LENGTH = 200
+
 # Characters of a text and of a field in a block of Slack, and of the longest escaped character, `&amp;`.
 _SLACK_LIMIT = 3000
 _SLACK_FIELD_LIMIT = 2000
@@ -40,7 +44,8 @@ class Notification(Struct, frozen=True):
     of the incident and of this change. domain: path of the failure domain; empty for a node's incident.
     injected: whether an operator injected the fault for a rehearsal; then the text begins with `injected:`.
     hardware: names of the GPU for a person who has to find it; null for another target. guidance: what people
-    do about a degraded domain; null for another incident.
+    do about a degraded domain; null for another incident. jobs: at the end of an incident, what drains did
+    with the pods of the jobs that it hit; at most MAX_JOBS texts.
     """
 
     id: str
@@ -60,6 +65,7 @@ class Notification(Struct, frozen=True):
     injected: bool = False
     hardware: Hardware | None = None
     guidance: Guidance | None = None
+    jobs: tuple[str, ...] = ()
 
 
 def notification_of(
@@ -68,9 +74,10 @@ def notification_of(
     message: str,
     now: float,
     guidance: Guidance | None = None,
+    jobs: Sequence[str] = (),
 ) -> Notification:
     """Return the notification of an incident's change. message: one sentence. now: seconds since epoch.
-    guidance: see Notification.
+    guidance, jobs: see Notification.
 
     The end of an incident has one id, whichever aggregator notifies it, and however often. It has the minute
     in which the incident began: aggregators compute it from the age in a report, so their seconds differ.
@@ -87,6 +94,7 @@ def notification_of(
         incident=incident.name,
         since=rfc3339(incident.first_seen),
         guidance=guidance,
+        jobs=tuple(printable(text)[:_JOB_LENGTH] for text in jobs[:MAX_JOBS]),
     )
 
 
@@ -113,6 +121,7 @@ def _title(notification: Notification) -> str:
 def _facts(notification: Notification) -> list[tuple[str, str]]:
     """Return the facts of a card, in the order in which a person asks for them."""
     action = [] if notification.change == "resolved" else _what_to_do(notification)
+    jobs = [("Jobs", "\n".join(notification.jobs))] if notification.jobs else []
     injected = [("Injected", "yes, for a rehearsal: no hardware failed")] if notification.injected else []
     return [
         *injected,
@@ -125,6 +134,7 @@ def _facts(notification: Notification) -> list[tuple[str, str]]:
         ("Since", notification.since),
         ("State", notification.state.phrase),
         *action,
+        *jobs,
         ("Incident", notification.incident),
     ]
 

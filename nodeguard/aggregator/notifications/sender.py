@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from nodeguard.delivery.queue import Message
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.atomic_write import atomic_write
+from nodeguard.model.action import NodeAction
 from nodeguard.model.instant import Instant
 from nodeguard.model.json_decoder import JsonDecoder
 
@@ -64,12 +65,26 @@ class NotificationSender:
         self._file = settings.spool_directory / FILE_NAME if settings.spool_directory else None
         self._saved = 0, 0
 
-    def plan_made(self, planner: Planner, plan: Plan, *, acts: bool, has_leader: bool) -> None:
+    def plan_made(
+        self,
+        planner: Planner,
+        plan: Plan,
+        *,
+        acts: bool,
+        has_leader: bool,
+        actions: Collection[NodeAction] = (),
+    ) -> None:
         """Add the notifications of changed incidents. acts: whether the plan is applied here. has_leader:
-        whether any aggregator leads.
+        whether any aggregator leads. actions: all that are stored.
         """
         for webhook, notification in self._subscriptions.plan_made(
-            planner, plan, self._now(), acts=acts, has_leader=has_leader, room=self.delivery.room()
+            planner,
+            plan,
+            self._now(),
+            acts=acts,
+            has_leader=has_leader,
+            room=self.delivery.room(),
+            actions=actions,
         ):
             self.add(webhook, notification)
         for item in self.webhooks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +15,8 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.liveness import MIN_REPORTING_SHARE
 from nodeguard.fleet_api.domain import guidance
+from nodeguard.fleet_api.text.job import drained_jobs_texts
+from nodeguard.model.action import NodeAction
 from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
@@ -112,10 +114,11 @@ class Subscriptions:
         acts: bool,
         has_leader: bool,
         room: Mapping[str, int],
+        actions: Collection[NodeAction] = (),
     ) -> list[tuple[str, Notification]]:
         """Return the notifications of a plan, each with its webhook. acts: whether the plan is applied here.
         has_leader: whether any aggregator leads. room: for how many more notifications of each webhook the
-        spool has room.
+        spool has room. actions: all that are stored.
         """
         events = {event.incident: event for event in plan.events}
         changed = {incident.name: incident for incident in plan.incidents}
@@ -134,7 +137,8 @@ class Subscriptions:
                 )
                 if change is not None:
                     advice = guidance(planner, (incident.cause,)) if incident.domain else None
-                    self._keep_unsent(name, incident, change, _message(incident, event), now, advice)
+                    jobs = drained_jobs_texts(incident, actions, now) if change == "resolved" else ()
+                    self._keep_unsent(name, incident, change, _message(incident, event), now, advice, jobs)
         if now.mono >= self._next_check:
             self._next_check = now.mono + _CHECK_INTERVAL
             self._end_unrecorded(planner, now, may_be_over=now.mono - self._first_plan > COMPLETE)
@@ -220,12 +224,13 @@ class Subscriptions:
         message: str,
         now: Instant,
         advice: Guidance | None = None,
+        jobs: Sequence[str] = (),
     ) -> None:
         self._refused.pop((webhook, incident.name), None)
         earlier = self._unsent.pop((webhook, incident.name), None)
         if earlier is not None and earlier.notification.change == "opened" and change == "updated":
             change = "opened"
-        notification = notification_of(incident, change, message, now.wall, advice)
+        notification = notification_of(incident, change, message, now.wall, advice, jobs)
         self._unsent[webhook, incident.name] = _UnsentChange(now.mono, notification, incident)
         self.revision += 1
 

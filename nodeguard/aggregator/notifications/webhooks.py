@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
@@ -20,6 +20,7 @@ from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.service_state import Obstacle
+from nodeguard.model.action import NodeAction
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkRecord
 
@@ -90,11 +91,20 @@ class Webhooks:
         """Return the deliveries to all webhooks."""
         return [self.sender.delivery, *(executor.delivery for executor in self.mirror.executors.values())]
 
-    def plan_made(self, planner: Planner, plan: Plan, *, epoch: int, acts: bool, has_leader: bool) -> None:
+    def plan_made(
+        self,
+        planner: Planner,
+        plan: Plan,
+        *,
+        epoch: int,
+        acts: bool,
+        has_leader: bool,
+        actions: Collection[NodeAction] = (),
+    ) -> None:
         """Notify what a plan changed. epoch: of the lease. acts: whether the plan is applied here.
-        has_leader: whether any aggregator leads.
+        has_leader: whether any aggregator leads. actions: all that are stored.
         """
-        self.sender.plan_made(planner, plan, acts=acts, has_leader=has_leader)
+        self.sender.plan_made(planner, plan, acts=acts, has_leader=has_leader, actions=actions)
         self.mirror.plan_made(planner, epoch if acts else None)
 
     def problem(self) -> str:

@@ -9,7 +9,7 @@ from nodeguard.aggregator.pages.sections import table
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet_api.schema.drain import DrainView
 from nodeguard.fleet_api.schema.status import FleetStatus
-from nodeguard.fleet_api.text.drain import pod_names
+from nodeguard.fleet_api.text.drain import pod_names, waiting_reason
 from nodeguard.fleet_api.text.phrases import count_noun, target_text
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.action import ActionState
@@ -76,10 +76,10 @@ def _pods(drain: DrainView) -> str:
 def _reason(drain: DrainView) -> str:
     match drain.state:
         case DrainState.WOULD_DRAIN:
-            return f"the policy only observes; {drain.reason}".rstrip("; ")
+            return "; ".join(filter(None, ("the policy only observes", drain.reason, *drain.costs)))
         case DrainState.ANNOUNCED:
-            return f"it evicts them at {drain.evict_at} or later"
-    return drain.reason
+            return "; ".join((f"it evicts them at {drain.evict_at} or later", *drain.costs))
+    return waiting_reason(drain)
 
 
 def _node(name: str) -> Html:

@@ -89,14 +89,15 @@ def _rows(rows: Iterable[Row]) -> Iterator[Html]:
 
 
 def _value(row: Row) -> str:
+    text = row.value if isinstance(row, Field) else row.text
+    if row.about is not None:
+        return link(_PATHS[row.about.kind](row.about.name), text)
     if not isinstance(row, Field):
-        return row.text
+        return text
     if row.subjects:
         links = map(_subject, row.subjects)
         return join(part for index, item in enumerate(links) for part in ((", ", item) if index else (item,)))
-    if row.about is not None:
-        return link(_PATHS[row.about.kind](row.about.name), row.value)
-    return element("code", row.value, class_="command") if row.is_command else row.value
+    return element("code", text, class_="command") if row.is_command else text
 
 
 def _subject(subject: Subject) -> Html:

@@ -288,7 +288,7 @@ def domain_page(fleet: Fleet, path: str) -> PageContent | None:
     matches = domains_named(fleet.planner, path)
     if path not in matches:
         return None
-    view = domain_view(describe_domain(fleet.planner, path, fleet.now))
+    view = domain_view(describe_domain(fleet.planner, fleet.service, path, fleet.now))
     return PageContent(view.title, join((sections(view), _members(fleet, path))))
 
 

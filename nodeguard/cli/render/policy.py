@@ -152,8 +152,14 @@ def _drain(policy: Policy, checks: Mapping[str, Health], count: int | None) -> s
     return (
         f"{effect} for {count_noun(len(names), 'check')}: {_names(names)}{notice}. At a time at most {nodes} "
         f"of all nodes, and {limits.domain} of a domain; {limits.hourly} new in 1 h. "
+        f"Of their work at a time at most {_work(limits.at_once)}; in 1 h {_work(limits.in_an_hour)}. "
         f"A drain fails after {format_duration(policy.drain.finish_within)}"
     )
+
+
+def _work(limits: Mapping[str, int]) -> str:
+    *parts, last = (f"{limit} {name}" for name, limit in limits.items())
+    return f"{', '.join(parts)} and {last}"
 
 
 def _nodes(share: float, limit: int | None = None) -> str:

@@ -7,6 +7,7 @@ a finding that is `fatal` now, so that it ends with either of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -44,12 +45,17 @@ class DrainCandidate(Struct, frozen=True):
     GPU of which no id is known."""
     blocker: str = ""
     """Why its work stays for now; empty if nothing forbids the drain."""
+    limited_for: float = 0.0
+    """Seconds after which the limit of an hour that is its blocker allows it, if no other drain begins; 0 for
+    another blocker."""
     is_on_device: bool = False
     """Whether only the GPU has the mark, so that the Node takes new pods."""
     after: float = 0.0
     """Seconds of notice that its pods get before they are evicted; 0 for none."""
     notice: NodeAction | None = None
     """The notice that its pods have; None for none, and once it is over."""
+    costs: tuple[str, ...] = ()
+    """Of its notice: the Jobs that would fail with the evictions, each with its reason."""
     is_early: bool = False
     """Whether the notice is over only because all its pods agreed: they must still do when they leave."""
 
@@ -66,6 +72,7 @@ class DrainCandidate(Struct, frozen=True):
         return self.resource == NODE
 
 
+@lru_cache(maxsize=4096)
 def drain_request(resource: str) -> str:
     """Return what identifies the drains of a resource among those of its node."""
     return f"quarantine of {_label(resource)}"

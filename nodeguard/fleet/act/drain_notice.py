@@ -43,10 +43,10 @@ def needs_notice(candidate: DrainCandidate, drain: NodeAction | None) -> bool:
     return candidate.after > 0.0 and not is_answer
 
 
-def announced(candidate: DrainCandidate, notice: NodeAction) -> DrainCandidate:
-    """Return a candidate that waits for the end of its notice."""
+def announced(candidate: DrainCandidate, notice: NodeAction, costs: tuple[str, ...]) -> DrainCandidate:
+    """Return a candidate that waits for the end of its notice. costs: of its evictions."""
     blocker = f"its pods have notice until {rfc3339(notice.deadline)}"
-    return replace(candidate, blocker=blocker, notice=notice)
+    return replace(candidate, blocker=blocker, notice=notice, costs=costs)
 
 
 def pod_notice(candidate: DrainCandidate, notice: NodeAction) -> PodNotice:

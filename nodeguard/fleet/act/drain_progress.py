@@ -28,29 +28,38 @@ _NAMED = 3
 
 
 class DrainAges:
-    """How long ago drains began, by the clock of this process. Another process recorded their times, and its
-    clock may differ.
+    """How long ago drains began and were taken over, by the clock of this process. Another process recorded
+    their times, and its clock may differ.
     """
 
     def __init__(self) -> None:
         self._clock = WallClock()
-        # When this process first read a drain, by key, in seconds of the monotonic clock.
-        self._seen: dict[str, float] = {}
+        # When this process first read a time of a drain, by key and time, in seconds of the monotonic clock.
+        self._seen: dict[tuple[str, int], float] = {}
 
     def follow(self, drains: Iterable[NodeAction], now: Instant) -> None:
         """Follow the clocks and the stored drains."""
         self._clock.follow(now)
-        self._seen = {drain.key: self._seen.get(drain.key, now.mono) for drain in drains}
+        times = {(drain.key, at) for drain in drains for at in (_began_at(drain), drain.taken_over_at)}
+        self._seen = {time: self._seen.get(time, now.mono) for time in times}
 
     def age(self, drain: NodeAction, now: Instant) -> float:
         """Return the seconds since the begin of a drain, or else since its record. A time of the future is
         that when this process read it first.
         """
-        times = self._clock.mono_times(drain.begun_at or drain.created_at, now)
-        return max(0.0, now.mono - max(times or [self._first_seen(drain, now)]))
+        return self._age(drain, _began_at(drain), now)
 
-    def _first_seen(self, drain: NodeAction, now: Instant) -> float:
-        return self._seen.get(drain.key, now.mono)
+    def takeover_age(self, drain: NodeAction, now: Instant) -> float:
+        """Return the seconds since a drain was taken over after its time; 0 if it was not."""
+        return self._age(drain, drain.taken_over_at, now) if drain.taken_over_at else 0.0
+
+    def _age(self, drain: NodeAction, at: int, now: Instant) -> float:
+        times = self._clock.mono_times(at, now) or [self._seen.get((drain.key, at), now.mono)]
+        return max(0.0, now.mono - max(times))
+
+
+def _began_at(drain: NodeAction) -> int:
+    return drain.begun_at or drain.created_at
 
 
 class DrainStep(Struct, frozen=True):
@@ -97,11 +106,11 @@ def manual_drains(actions: Iterable[NodeAction]) -> set[tuple[str, str]]:
 
 def stored_drain(candidate: DrainCandidate, actions: Iterable[NodeAction]) -> NodeAction | None:
     """Return the latest drain of a candidate; None for none. A closed one does not count."""
+    wanted = ActionKind.DRAIN, candidate.uid, candidate.request
     attempts = [
         action
         for action in actions
-        if (action.kind, action.uid, action.request) == (ActionKind.DRAIN, candidate.uid, candidate.request)
-        and not action.is_closed
+        if (action.kind, action.uid, action.request) == wanted and not action.is_closed
     ]
     return max(attempts, key=lambda action: action.attempt, default=None)
 
@@ -162,8 +171,8 @@ def next_step(
 ) -> DrainStep:
     """Return the next step of a drain that has begun. pods: those of the Node and of the recorded PodGroups
     that are not finished, by uid.
-    problems: why the latest eviction of a pod failed, by uid. running_time: seconds since this leader read
-    its pods first, and tried to evict all that were left. finish_within: of the policy.
+    problems: why the latest eviction of a pod failed, by uid. running_time: seconds since it has begun, or
+    in the first two minutes of a leader that took it over: since then. finish_within: of the policy.
     """
     remaining = [pods[key.uid] for key in action.pods if key.uid in pods]
     done = len(action.pods) - len(remaining)

@@ -45,6 +45,11 @@ class DrainReport(Struct, frozen=True):
     """Uids of the pods of a running drain that are not gone; None if they were not read."""
     evict_at: float = 0.0
     """The time of the notice, in seconds since the epoch; 0 without one."""
+    limited_until: float = 0.0
+    """When the limit of an hour that is its reason allows it, if no other drain begins, in seconds since the
+    epoch; 0 for another reason."""
+    costs: tuple[str, ...] = ()
+    """Of a dry run and of a notice: the Jobs that would fail with the evictions, each with its reason."""
 
     @property
     def left(self) -> int | None:

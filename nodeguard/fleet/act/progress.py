@@ -19,19 +19,22 @@ from nodeguard.model.action import ActionKind, ActionState, NodeAction
 KEEP_FINISHED = 86_400
 
 _WITHDRAWN = "the clear was replaced, or its incident ended"
-_DRAIN_WITHDRAWN = "no pod was evicted: the fault ended, or the policy drains it no longer"
+_DRAIN_WITHDRAWN = "no pod was evicted: no present report has the fault, or the policy does not drain it"
 
 
 class ActionOutcome(Struct, frozen=True):
     """The end of a running action, or its begin. carried_out, remaining: as in NodeAction. state: Succeeded,
     Failed or Unknown; Superseded for a notice; Running for a drain that is about to evict its first pod, and
     for a notice that all its pods have; Cancelled for a drain that is no longer requested, with the reason.
+    is_taken_over: of a running drain, after its time: a leader that took it over has tried to evict what was
+    left.
     """
 
     state: ActionState
     carried_out: int = 0
     message: str = ""
     remaining: tuple[str, ...] = ()
+    is_taken_over: bool = False
 
 
 class ActionProgress(Struct, frozen=True):
@@ -141,8 +144,11 @@ def _next_state(
         return _changed(action, ActionState.UNKNOWN if is_running else ActionState.FAILED, message, now)
     if not is_running:
         return _changed(action, ActionState.RUNNING, "", now)
-    # The only outcome of an action that goes on is its begin.
-    return replace(action, begun_at=int(now)) if outcome is not None and not action.begun_at else action
+    if outcome is not None and not action.begun_at:
+        return replace(action, begun_at=int(now))
+    if outcome is not None and outcome.is_taken_over and not action.taken_over_at:
+        return replace(action, taken_over_at=int(now))
+    return action
 
 
 def _withdrawal(action: NodeAction, outcome: ActionOutcome | None) -> str:

@@ -42,6 +42,9 @@ class ActionView(Struct, frozen=True):
     """When the state changed last."""
     changed_age: float
     """Seconds since `changed_at`."""
+    times: int = 1
+    """In the view of a node, the number of requests for the same that failed in a row, of which this is the
+    latest; otherwise 1."""
 
 
 class ActionList(Struct, frozen=True):

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from nodeguard.fleet_api.schema.job import JobOutcomeView
 from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.incident import IncidentState
 
@@ -170,6 +171,8 @@ class DomainView(Struct, frozen=True):
     jobs: tuple[str, ...] = ()
     """The jobs on its nodes, as far as they were read."""
     jobs_omitted: int = 0
+    job_outcomes: tuple[JobOutcomeView, ...] = ()
+    """What drains do with the pods of these jobs, at most 64; nothing else is known of a job without one."""
     guidance: Guidance | None = None
     """What people do about its fault class; null if that has none."""
     diagnosed_at: str = ""

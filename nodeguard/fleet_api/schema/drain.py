@@ -55,6 +55,11 @@ class DrainView(Struct, frozen=True):
     """How many of the pods of a running drain are not gone; null before they were read."""
     evict_at: str = ""
     """Time before which no pod is evicted that does not agree; empty without a notice."""
+    limited_until: str = ""
+    """When the limit of an hour that is its reason allows it, if no other drain begins; empty for another
+    reason."""
+    costs: tuple[str, ...] = ()
+    """Of a dry run and of a notice: the Jobs that would fail with the evictions, each with its reason."""
 
 
 class DrainPreview(Struct, frozen=True):

@@ -228,6 +228,9 @@ class NodeView(Struct, frozen=True):
     drains: tuple[DrainView, ...] = ()
     """Its drains that are not finished, and quarantined resources with work that stays for now; empty on a
     replica that does not lead."""
+    drains_known_by: str = ""
+    """The leader, for a quarantined node on another replica while the policy allows drains: only the leader
+    knows them. Empty otherwise."""
 
 
 class NodeSummary(Struct, frozen=True):

@@ -15,6 +15,7 @@ from nodeguard.fleet_api.schema.capacity import CapacityView, MarkedCounts, Reas
 from nodeguard.fleet_api.schema.domain import DomainSummary, SuppressedCheckView, TopologyView
 from nodeguard.fleet_api.schema.drain import DrainView
 from nodeguard.fleet_api.schema.incident_summary import EndedFaultView, IncidentSummary, OmittedIncidents
+from nodeguard.fleet_api.schema.job import JobOutcomeView
 from nodeguard.fleet_api.schema.replica import (
     AgentCounts,
     ObstacleView,
@@ -236,6 +237,13 @@ class FleetStatus(Struct, frozen=True):
     """Drains that ended with pods left, or may have, on nodes that are still quarantined: the first few."""
     failed_drains_omitted: int = 0
     """Number of further failed drains."""
+    drained_jobs: tuple[str, ...] = ()
+    """Jobs with pods in the recorded drains of present quarantines, those of the latest first: the first
+    few."""
+    drained_jobs_omitted: int = 0
+    """Number of further ones."""
+    job_outcomes: tuple[JobOutcomeView, ...] = ()
+    """What drains do with the pods of these jobs, at most 64."""
     full_budgets: tuple[ReasonCount, ...] = ()
     """Budgets that refuse withheld marks, with their limits, most marks first: the first few."""
     other_full_budgets: ReasonCount = ReasonCount("", 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary, DomainView, FaultClassView, VoteView
+from nodeguard.fleet_api.text.job import job_fields
 from nodeguard.fleet_api.text.phrases import (
     STYLES,
     api_time,
@@ -22,8 +23,8 @@ from nodeguard.fleet_api.text.phrases import (
 )
 from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, Subject, View, badge_heading, see
 from nodeguard.judge.formatting import format_duration
+from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.job import jobs_text
 
 # Effect of the mark of a degraded domain.
 _EFFECTS = {
@@ -33,6 +34,20 @@ _EFFECTS = {
     IncidentState.ADVISED: "advice: keep new gang work off all of it; single-node work may run",
     IncidentState.DRY_RUN: "gang work would be kept off it; the topology is not enforced",
 }
+
+# What is missing without a topology of shared hardware, and how to name it.
+_NO_SHARED_HARDWARE = (
+    Field(
+        "missing",
+        "racks, switches and power: no node has their labels, and the policy no nodeLocations",
+        name_style="warning",
+    ),
+    Field(
+        "to do",
+        "set nodeLocations: racks.csv in the policy, a table with the columns node,rack,power; see "
+        "docs/concepts/failure-domains.md",
+    ),
+)
 
 
 def domain_list_view(response: DomainList) -> View:
@@ -46,9 +61,12 @@ def domain_list_view(response: DomainList) -> View:
         text += f"; {count_noun(len(response.suppressed_checks), 'check')} suppressed"
     style = "suspect" if degraded else "warning" if response.suppressed_checks else "ok"
     fields = [Field("topology", topology_text(topology)) for topology in response.topologies]
-    if not fields:
-        none = "none: no label or node location is set; see docs/concepts/failure-domains.md"
-        fields.append(Field("topologies", none))
+    if all(topology.topology in VERSION_TOPOLOGIES for topology in response.topologies):
+        fields += _NO_SHARED_HARDWARE
+        if style == "ok":
+            style = "unknown"
+            text = text if response.topologies else "there are no failure domains"
+            text += "; no shared hardware is named"
     fields += [
         Field("check", suppressed_check_text(check), name_style="warning")
         for check in response.suppressed_checks
@@ -62,7 +80,9 @@ def domain_view(domain: DomainView) -> View:
     if domain.guidance is not None:
         sections.append(guidance_section(domain.guidance, domain.clears_when))
     if domain.votes:
-        votes: list[Row] = [Field(vote.node, _vote(vote)) for vote in domain.votes]
+        votes: list[Row] = [
+            Field(vote.node, _vote(vote), about=Subject("node", vote.node)) for vote in domain.votes
+        ]
         if domain.votes_omitted:
             votes.append(Note(f"and {domain.votes_omitted} more nodes"))
         sections.append(Section(None, tuple(votes), "list"))
@@ -112,13 +132,12 @@ def _facts(domain: DomainView) -> Iterator[Field]:
         siblings = count_noun(domain.siblings, "domain")
         yield Field("siblings", f"{siblings}{same if domain.fault_classes or domain.votes else ''}")
     if domain.parent is not None:
-        yield Field("part of", _parent(domain.parent))
+        yield Field("part of", _parent(domain.parent), about=Subject("domain", domain.parent.domain))
     yield Field("members", f"{count_noun(domain.members, 'node')}, {domain.voting} may vote")
     for group in domain.member_groups:
         nodes = f"{count_noun(group.nodes, 'node')} ({names_text(group.names, group.nodes)})"
         yield Field("" if group.can_vote else "no vote", f"{nodes}: {group.reason}")
-    if domain.jobs:
-        yield Field("jobs", jobs_text(domain.jobs, domain.jobs_omitted))
+    yield from job_fields(domain.jobs, domain.jobs_omitted, domain.job_outcomes)
     yield Field("source", topology_source(domain.topology))
     for missing in domain.topology.missing_labels:
         yield Field("missing", missing_label_text(missing), name_style="warning")
@@ -188,13 +207,14 @@ def _vote(vote: VoteView) -> str:
 
 def _child(domain: DomainSummary) -> Note:
     text = f"{domain.domain}: {domain.voters} of {count_noun(domain.members, 'node')}"
+    about = Subject("domain", domain.domain)
     if domain.state is None:
-        return Note(f"{text} show a fault")
+        return Note(f"{text} show a fault", about=about)
     reason = f": {domain.reason}" if domain.reason else ""
     if domain.reason and domain.state == IncidentState.DRY_RUN:
         reason = f", would be withheld: {domain.reason}"
     classes = ", ".join(domain.fault_classes)
-    return Note(f"{text}, {classes}, {domain.state.phrase}{reason}", STYLES[domain.state])
+    return Note(f"{text}, {classes}, {domain.state.phrase}{reason}", STYLES[domain.state], about=about)
 
 
 def _parent(domain: DomainSummary) -> str:

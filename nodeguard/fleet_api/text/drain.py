@@ -11,6 +11,7 @@ from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.phrases import count_noun, target_text
 from nodeguard.fleet_api.view import Field, Note, Row, View, fields_view
 from nodeguard.model.action import ActionState, NodeAction
+from nodeguard.model.pod import PodKey
 from nodeguard.model.target import NODE, target_label
 
 # The name of the field of a fleet.
@@ -24,12 +25,19 @@ def drain_fields(drains: Collection[DrainView]) -> Iterator[Field]:
     """Yield the fields of the drains of one node."""
     for drain in drains:
         yield Field("drain", drain_text(drain), name_style="suspect")
+        yield from _cost_fields(drain)
 
 
-def drains_field(status: FleetStatus) -> Field | None:
-    """Return the field of the drains of a fleet; None for none. It names one that failed, or else one that
-    waits, or else the first.
+def drains_fields(status: FleetStatus) -> Iterator[Field]:
+    """Yield the fields of the drains of a fleet: one that failed, or else one that waits, or else the first;
+    and the costs of all.
     """
+    if (field := _drains_field(status)) is not None:
+        yield field
+        yield from _cost_fields(*status.drains)
+
+
+def _drains_field(status: FleetStatus) -> Field | None:
     drains, failed = status.drains, status.failed_drains
     waiting = [drain for drain in drains if drain.state == DrainState.WAITS]
     counts = {
@@ -52,7 +60,7 @@ def drains_field(status: FleetStatus) -> Field | None:
     return Field(DRAINS, f"{counted}node {drain.node}: {drain_text(drain)}", name_style="suspect")
 
 
-def failed_text(drain: ActionView) -> str:
+def failed_text(drain: ActionView | NodeAction) -> str:
     """Return how a drain ended that has left pods, or may have."""
     end = "it failed" if drain.state == ActionState.FAILED else "its end is not known"
     return f"{end}: {drain.message}"
@@ -68,7 +76,7 @@ def _preview_rows(preview: DrainPreview) -> Iterator[Row]:
     if preview.reason:
         yield Field(preview.node, preview.reason)
     for drain in preview.drains:
-        pods, gangs = count_noun(len(drain.pods), "pod"), _gangs(drain)
+        pods, gangs = count_noun(len(drain.pods), "pod"), gangs_text(drain)
         match drain.state:
             case DrainState.WAITS:
                 text, style = f"{pods} would stay: {drain.reason}" if drain.pods else drain.reason, "warning"
@@ -81,16 +89,25 @@ def _preview_rows(preview: DrainPreview) -> Iterator[Row]:
         yield Field(target_text(drain.resource) if drain.resource else "node", f"{checks}{text}", style)
         for pod in drain.pods:
             yield Field("", f"{pod.namespace}/{pod.name}")
+        yield from _cost_fields(drain)
 
 
-def pod_names(pods: Collection[PodView]) -> str:
+def _cost_fields(*drains: DrainView) -> Iterator[Field]:
+    costs = list(dict.fromkeys(cost for drain in drains for cost in drain.costs))
+    for cost in costs[:_NAMED]:
+        yield Field("cost", cost, "warning")
+    if len(costs) > _NAMED:
+        yield Field("", f"and {len(costs) - _NAMED} more", "warning")
+
+
+def pod_names(pods: Collection[PodView | PodKey]) -> str:
     """Return some pods as text."""
     names = [f"{pod.namespace}/{pod.name}" for pod in pods]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{count_noun(len(names), 'pod')} ({', '.join(names[:_NAMED])}{more})"
 
 
-def _gangs(*drains: DrainView | NodeAction) -> str:
+def gangs_text(*drains: DrainView | NodeAction) -> str:
     """Return the gangs that leave whole, after the number of pods."""
     names = sorted({f"{group.namespace}/{group.name}" for drain in drains for group in drain.pod_groups})
     return f", with all pods of PodGroup {', '.join(names)}" if names else ""
@@ -99,7 +116,7 @@ def _gangs(*drains: DrainView | NodeAction) -> str:
 def leaving_pods(node: str, drains: Sequence[DrainView | NodeAction]) -> str:
     """Return how many pods leave with some drains of a node: a pod may be in two of them."""
     pods = {(pod.namespace, pod.name) for drain in drains for pod in drain.pods}
-    gangs = _gangs(*drains)
+    gangs = gangs_text(*drains)
     return f"{count_noun(len(pods), 'pod')}{gangs}" if gangs else f"{count_noun(len(pods), 'pod')} of {node}"
 
 
@@ -116,16 +133,21 @@ def requested_drains_text(drains: Sequence[NodeAction]) -> str:
     return "; ".join(texts)
 
 
+def waiting_reason(drain: DrainView) -> str:
+    """Return why the pods of a drain stay, and until when, if that is known."""
+    return f"{drain.reason}, until {drain.limited_until}" if drain.limited_until else drain.reason
+
+
 def drain_text(drain: DrainView) -> str:
     """Return what leaves a node, or why it stays."""
     reason = f": {drain.reason}" if drain.reason else ""
     match drain.state:
         case DrainState.WOULD_DRAIN:
-            return f"dry run: it would evict {pod_names(drain.pods)}{_gangs(drain)}{reason}"
+            return f"dry run: it would evict {pod_names(drain.pods)}{gangs_text(drain)}{reason}"
         case DrainState.ANNOUNCED:
-            return f"evicts {pod_names(drain.pods)}{_gangs(drain)} at {drain.evict_at} or later"
+            return f"evicts {pod_names(drain.pods)}{gangs_text(drain)} at {drain.evict_at} or later"
         case DrainState.RUNNING:
             remaining = f", {drain.left} of them not gone" if drain.left is not None else ""
-            return f"evicts {pod_names(drain.pods)}{_gangs(drain)}{remaining}{reason}"
+            return f"evicts {pod_names(drain.pods)}{gangs_text(drain)}{remaining}{reason}"
     resource = "the node" if drain.resource == NODE else target_label(drain.resource)
-    return f"the work of {resource} stays for now: {drain.reason}"
+    return f"the work of {resource} stays for now: {waiting_reason(drain)}"

@@ -55,7 +55,7 @@ def finding_fields(finding: Finding | FindingView, texts: FindingTexts) -> Itera
     if texts.omitted > 0:
         yield Field("", f"and {texts.omitted} more", "dim")
     if texts.processes:
-        yield Field("process", texts.processes)
+        yield Field("affected", texts.processes)
     yield from texts.marks
     if texts.action:
         yield Field("action", texts.action)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from math import inf
 
+from nodeguard.fleet_api.job_outcomes import job_outcomes
 from nodeguard.fleet_api.schema.job import JobOutcomeView, JobState, RejectedPodsView
+from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.text.phrases import count_noun, format_age, time_and_age
 from nodeguard.fleet_api.view import Field
+from nodeguard.model.action import NodeAction
+from nodeguard.model.incident import Incident
+from nodeguard.model.instant import Instant
 from nodeguard.model.job import jobs_text
 from nodeguard.model.pod import MAX_REJECTED
-
-_NOTHING = "nothing is known of its pods"
 
 
 def job_fields(jobs: Sequence[str], omitted: int, outcomes: Collection[JobOutcomeView]) -> Iterator[Field]:
@@ -23,12 +27,18 @@ def job_fields(jobs: Sequence[str], omitted: int, outcomes: Collection[JobOutcom
         return
     jobs_by_text: dict[str, list[str]] = {}
     for job in jobs:
-        for text in [outcome_text(item) for item in outcomes if item.job == job] or [_NOTHING]:
+        for text in [outcome_text(item) for item in outcomes if item.job == job] or [_unread(job)]:
             jobs_by_text.setdefault(text, []).append(job)
     for number, (text, names) in enumerate(jobs_by_text.items()):
         yield Field("" if number else "jobs", f"{jobs_text(tuple(names), 0)}: {text}")
     if omitted:
         yield Field("", f"and {count_noun(omitted, 'more job')}")
+
+
+def _unread(job: str) -> str:
+    """Return that no drain has pods of a job, and what shows these."""
+    namespace = job.rpartition("/")[0] or "NAMESPACE"
+    return f"no drain has its pods, and nodeguard reads no others: kubectl get pods -n {namespace} shows them"
 
 
 def outcome_text(outcome: JobOutcomeView) -> str:
@@ -45,6 +55,17 @@ def outcome_text(outcome: JobOutcomeView) -> str:
         number = "; how many are gone is not known" if outcome.state == JobState.UNKNOWN else ""
         return f"{pods} evicted by {begin}{number}"
     return f"{outcome.gone} of {pods} gone, evicted by {begin}"
+
+
+def drained_jobs_texts(incident: Incident, actions: Collection[NodeAction], now: Instant) -> list[str]:
+    """Return what drains did with the pods of the jobs that an ended incident hit: a text for each. actions:
+    all that are stored.
+    """
+    # A drain that evicted nothing has no part in the end of an incident: no report of one is needed.
+    service = ServiceState("", is_leader=False, started=0.0, actions=actions)
+    end = incident.resolved_at or inf
+    outcomes = job_outcomes(incident.jobs, incident.uid, service, now, since=incident.first_seen, until=end)
+    return [f"{outcome.job}: {outcome_text(outcome)}" for outcome in outcomes]
 
 
 def rejected_pods_fields(pods: RejectedPodsView | None) -> Iterator[Field]:

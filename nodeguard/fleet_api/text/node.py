@@ -149,6 +149,8 @@ def _facts(node: NodeView) -> Iterator[Field]:
     for fault in node.injected_faults:
         yield injected_field(fault, with_node=False)
     yield from drain_fields(node.drains)
+    if node.drains_known_by:
+        yield Field("drain", f"only the leader shows it: {node.drains_known_by}", "dim")
     for action in node.actions:
         yield _action(action)
     if node.actions_omitted:
@@ -192,7 +194,8 @@ def _action(action: ActionView) -> Field:
     elif action.kind == ActionKind.DRAIN and action.state == ActionState.RUNNING:
         # The field of the drain has what it waits for.
         message = f"{action.carried_out} of {count_noun(action.parts, 'pod')} gone"
-    by = f"for the {drain_purpose(action)}" if is_drain else f"requested by {action.request}"
+    times = f"requested {action.times} times, the last by" if action.times > 1 else "requested by"
+    by = f"for the {drain_purpose(action)}" if is_drain else f"{times} {action.request}"
     text = f"{action.purpose}, {by}, {format_age(action.age)}: {state}"
     return Field("action", f"{text}: {message}" if message else text)
 

@@ -12,7 +12,8 @@ from nodeguard.fleet_api.schema.incident_summary import OmittedIncidents
 from nodeguard.fleet_api.schema.replica import AgentCounts, PolicyView
 from nodeguard.fleet_api.schema.status import FleetStatus, NodeCounts
 from nodeguard.fleet_api.service_state import STANDALONE
-from nodeguard.fleet_api.text.drain import drains_field
+from nodeguard.fleet_api.text.drain import drains_fields
+from nodeguard.fleet_api.text.job import job_fields
 from nodeguard.fleet_api.text.phrases import (
     budget_text,
     count_noun,
@@ -143,8 +144,8 @@ def _obstacles(status: FleetStatus) -> Iterator[Row]:
     yield from _injected_faults(status)
     for check in status.suppressed_checks:
         yield Field("check", suppressed_check_text(check), name_style="suspect")
-    if (drains := drains_field(status)) is not None:
-        yield drains
+    yield from drains_fields(status)
+    yield from job_fields(status.drained_jobs, status.drained_jobs_omitted, status.job_outcomes)
     yield from _reporting_problems(status)
 
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
-from msgspec.structs import replace
 
 from nodeguard.aggregator.actions.drain_queue import DrainFleet
 from nodeguard.aggregator.actions.drains import DrainRunner
@@ -22,12 +21,13 @@ from nodeguard.kube.action_object import decode_action
 from nodeguard.model.action import NodeAction
 from nodeguard.model.action_store import ActionStoreError
 from nodeguard.model.drain import DrainMode, DrainPolicy
-from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodNotice, PodReadError
+from nodeguard.model.eviction import DrainEvent, Eviction, EvictionState, NodeDrain, PodNotice, PodReadError
 from nodeguard.model.instant import Instant
-from nodeguard.model.label_selector import LabelSelector, Requirement
-from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
+from nodeguard.model.job import JobRetries
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
 from tests.aggregator.actions.replicas import ActionReader, FleetDouble, KilledError
 from tests.kube.model_api import ModelApi
+from tests.kube.model_pods import ModelPods
 
 NODE, OTHER = "uid-0", "uid-1"
 GANG = {"app": "gang"}
@@ -36,84 +36,109 @@ LIMIT = 120.0
 
 
 class PodCluster:
-    """Pods, one disruption budget, and the stored actions. evicted: uids of the pods that the eviction API ended,
-    each with the time. minimum: of the budget; allowed: of its status, which a controller updates. nodes: uids of the
-    Nodes. whole: PodGroups with `disruptionMode: all`. holds: the reasons, by node. quarantined: those with a recorded quarantine, also without a candidate.
-    unread: those of which the latest report does not show whether a fault goes on.
-    notices: the writes of notices, with time, name of the pod, and the time in it.
+    """Pods and one disruption budget in the compared model of a control plane, and the stored actions.
+
+    evicted: uids of the pods that the eviction API ended, each with the time. minimum: of the budget; allowed: of its
+    status, which a controller updates. nodes: uids of the Nodes. whole: PodGroups with `disruptionMode: all`. holds:
+    the reasons, by node. quarantined: those with a recorded quarantine, also without a candidate. unread: those of
+    which the latest report does not show whether a fault goes on. notices: the writes of notices, with time, name of
+    the pod, and the time in it. events: on Nodes. jobs: those of which the costs are asked, by namespace and name.
     """
 
     def __init__(self) -> None:
-        self.now = 1_800_000_000.0
+        self.model = ModelPods(1_800_000_000.0, GRACE)
+        self.budget = self.model.protect("team-a", "gang", GANG, 0)
         self.api = ModelApi()
-        self.pods: dict[str, tuple[str, NodePod]] = {}
-        self.ends: dict[str, float] = {}
-        self.evicted: dict[str, float] = {}
         self.notices: list[tuple[float, str, str]] = []
-        self.minimum = 0
-        self.allowed = 0
-        self.whole: set[PodGroupKey] = set()
         self.holds: dict[str, str] = {}
         self.shown: tuple[NodeDrain, ...] = ()
+        self.events: list[DrainEvent] = []
         self.mode = DrainMode.ENFORCE
+        self.finish_within = LIMIT
         self.candidates: dict[str, DrainCandidate] = {}
         self.nodes = {NODE, OTHER}
         self.quarantined = {NODE, OTHER}
         self.unread: set[str] = set()
-        self._version = 0
+        self.jobs: dict[tuple[str, str], JobRetries] = {}
         for number in range(4):
             self.create(NODE, f"gang-{number}", "GPU-0", GANG)
         self.create(NODE, "neighbour", "GPU-1", {})
         self.create(OTHER, "single", "GPU-0", {})
         self.sync()
 
-    def create(self, node: str, name: str, gpu: str, labels: dict[str, str], **more: Any) -> None:
+    @property
+    def now(self) -> float:
+        return self.model.now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self.model.now = now
+
+    @property
+    def pods(self) -> dict[str, tuple[str, NodePod]]:
+        return self.model.pods
+
+    @pods.setter
+    def pods(self, pods: dict[str, tuple[str, NodePod]]) -> None:
+        self.model.pods = pods
+
+    @property
+    def ends(self) -> dict[str, float]:
+        return self.model.ends
+
+    @property
+    def evicted(self) -> dict[str, float]:
+        return self.model.evicted
+
+    @property
+    def whole(self) -> set[PodGroupKey]:
+        return self.model.whole
+
+    @whole.setter
+    def whole(self, whole: set[PodGroupKey]) -> None:
+        self.model.whole = whole
+
+    @property
+    def minimum(self) -> int:
+        return self.budget.minimum
+
+    @minimum.setter
+    def minimum(self, minimum: int) -> None:
+        self.budget.minimum = minimum
+
+    @property
+    def allowed(self) -> int:
+        return self.budget.allowed
+
+    @allowed.setter
+    def allowed(self, allowed: int) -> None:
+        self.budget.allowed = allowed
+
+    def create(
+        self, node: str, name: str, gpu: str, labels: dict[str, str], namespace: str = "team-a", **more: Any
+    ) -> None:
         """Create a pod that runs, with a new uid."""
-        self._version += 1
-        key = PodKey("team-a", name, f"{name}-{self._version}")
-        pod = NodePod(
-            key, f"{self._version}", node, gpu_ids=(gpu,), labels=labels, controller="ReplicaSet", **more
-        )
-        self.pods[key.uid] = (node, pod)
+        fields = {"gpu_ids": (gpu,), "labels": labels, "controller": "ReplicaSet", **more}
+        self.model.create(node, namespace, name, **fields)
 
     def change(self, uid: str, **fields: Any) -> None:
         """Change a pod, which gets a new resourceVersion."""
-        self._version += 1
-        node, pod = self.pods[uid]
-        self.pods[uid] = (node, replace(pod, version=f"{self._version}", **fields))
+        self.model.change(uid, **fields)
 
     def sync(self) -> None:
         """Let the controller of budgets and the kubelets work."""
-        for uid in [uid for uid, end in self.ends.items() if end <= self.now]:
-            del self.ends[uid], self.pods[uid]
-        healthy = [pod for _, pod in self.pods.values() if pod.labels and not pod.is_terminating]
-        self.allowed = max(0, len(healthy) - self.minimum)
+        self.model.sync()
 
     def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
-        """Answer as the API server: it judges the budget before the preconditions."""
-        stored = next((item for _, item in self.pods.values() if item.key.name == pod.key.name), None)
-        if stored is None:
-            return Eviction(EvictionState.GONE)
-        if stored.labels and not stored.is_terminating and self.allowed < 1:
-            return Eviction(EvictionState.REFUSED, "the budget does not allow it")
-        if (stored.key.uid, stored.version) != (pod.key.uid, pod.version):
-            return Eviction(EvictionState.CHANGED, "the pod has changed")
-        if not is_dry_run and not stored.is_terminating:
-            self.allowed -= bool(stored.labels)
-            self.evicted[stored.key.uid] = self.now
-            self.change(stored.key.uid, is_terminating=True, is_evicted=True)
-            self.ends[stored.key.uid] = self.now + GRACE
-        return Eviction(EvictionState.ACCEPTED)
+        """Answer as the API server."""
+        return self.model.answer_eviction(pod, is_dry_run=is_dry_run)
 
     def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
-        """Answer as the API server: a merge patch that names the uid."""
-        if pod.key.uid not in self.pods:
-            return Eviction(EvictionState.GONE)
-        if not is_dry_run:
+        """Answer as the API server."""
+        response = self.model.answer_notice(pod, notice, is_dry_run=is_dry_run)
+        if response.state == EvictionState.ACCEPTED and not is_dry_run:
             self.notices.append((self.now, pod.key.name, notice.drain_at))
-            if self.pods[pod.key.uid][1].drain_at != notice.drain_at:
-                self.change(pod.key.uid, drain_at=notice.drain_at)
-        return Eviction(EvictionState.ACCEPTED)
+        return response
 
     def stored(self) -> list[NodeAction]:
         decoded = [decode_action(msgspec.json.encode(item)).action for item in self.api.objects.values()]
@@ -138,6 +163,9 @@ class _Session:
     async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
         return await self._replica.group_pods(groups)
 
+    async def job_retries(self, namespace: str, name: str) -> JobRetries:
+        return await self._replica.job_retries(namespace, name)
+
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         return await self._replica.disruption_budgets(namespace)
 
@@ -146,6 +174,9 @@ class _Session:
 
     async def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
         return await self._replica.write_notice(pod, notice, is_dry_run=is_dry_run)
+
+    def record(self, event: DrainEvent) -> None:
+        self._replica.record(event)
 
     def show(self, drains: Collection[NodeDrain]) -> None:
         self._replica.show(drains)
@@ -171,10 +202,10 @@ class DrainReplica(ActionReader):
         self.read()
         self.runner = DrainRunner(
             DrainFleet(
-                lambda: DrainPolicy(mode=world.mode, finish_within=LIMIT),
+                lambda: DrainPolicy(mode=world.mode, finish_within=world.finish_within),
                 lambda _: list(self.candidates.values()),
-                lambda ready, age: (
-                    limited_drains(planner, self.action_store.actions(), ready, age)
+                lambda ready, age, use: (
+                    limited_drains(planner, self.action_store.actions(), ready, age, use)
                     if planner is not None
                     else ready
                 ),
@@ -247,11 +278,13 @@ class DrainReplica(ActionReader):
             raise PodReadError("no response")
         return tuple(pod for _, pod in self.world.pods.values() if pod.group in groups)
 
+    async def job_retries(self, namespace: str, name: str) -> JobRetries:
+        return self.world.jobs[namespace, name]
+
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         if self._fault() in {"lost request", "lost response"}:
             raise PodReadError("no response")
-        selector = LabelSelector((Requirement("app", frozenset({"gang"})),))
-        return (DisruptionBudget(namespace, "gang", selector, self.world.allowed),)
+        return await self.world.model.disruption_budgets(namespace)
 
     async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
         fault = self._fault()
@@ -274,6 +307,9 @@ class DrainReplica(ActionReader):
             self.is_killed = True
             raise KilledError
         return Eviction(EvictionState.UNKNOWN, "no response") if fault == "lost response" else response
+
+    def record(self, event: DrainEvent) -> None:
+        self.world.events.append(event)
 
     def show(self, drains: Collection[NodeDrain]) -> None:
         self.world.shown = tuple(drains)

@@ -1,4 +1,4 @@
-"""Notices of drains in virtual time: the rule of the candidate has a deadline ten minutes after the notice."""
+"""Notices of drains in virtual time: what they show, and when the pods leave."""
 
 from __future__ import annotations
 
@@ -8,70 +8,19 @@ from contextlib import suppress
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.fleet.act.drain_limits import drain_usage
+from nodeguard.fleet.act.drain_limits import DrainUsage, drain_usage
 from nodeguard.fleet.act.drain_notice import WRITE_WITHIN
 from nodeguard.fleet.act.drain_report import DrainState
-from nodeguard.model.action import ActionKind, ActionState, NodeAction
+from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode
-from nodeguard.model.eviction import Eviction, EvictionState, PodNotice
+from nodeguard.model.eviction import Eviction, EvictionState
 from nodeguard.model.instant import rfc3339
-from nodeguard.model.pod import NodePod, PodGroupKey
+from nodeguard.model.job import JobRetries
+from nodeguard.model.pod import NodePod
+from tests.aggregator.actions.announced import AFTER, Announced
 from tests.aggregator.actions.drain_replicas import GANG, NODE, OTHER, candidate
+from tests.aggregator.actions.drain_scene import GANG_NAMES
 from tests.aggregator.actions.replicas import FAULTS, KilledError
-from tests.aggregator.actions.test_drains import GANG_NAMES, Scene
-
-AFTER = 600.0
-
-
-class Announced(Scene):
-    """A faulty GPU with the four pods of a gang, which are evicted some time after a notice."""
-
-    def __init__(self, minimum: int = 0) -> None:
-        super().__init__(minimum)
-        self.candidates[NODE] = replace(self.candidates[NODE], after=AFTER)
-        self.began = self.now
-        self.refusal = ""
-        self.conflicts = self.asked = 0
-
-    def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
-        self.asked += is_dry_run
-        if self.conflicts and not is_dry_run:
-            self.conflicts -= 1
-            return Eviction(EvictionState.CHANGED, "the pod has been modified")
-        if self.refusal:
-            return Eviction(EvictionState.FORBIDDEN, self.refusal)
-        return super().write_notice(pod, notice, is_dry_run=is_dry_run)
-
-    @property
-    def records(self) -> list[NodeAction]:
-        """Return the notices, in the order of their attempts."""
-        found = [action for action in self.stored() if action.kind == ActionKind.DRAIN_NOTICE]
-        return sorted(found, key=lambda action: action.attempt)
-
-    @property
-    def drains(self) -> list[NodeAction]:
-        return [action for action in self.stored() if action.kind == ActionKind.DRAIN]
-
-    @property
-    def shown_times(self) -> set[str]:
-        """Return what the pods of the gang show that are not terminating."""
-        return {pod.drain_at for _, pod in self.pods.values() if pod.labels and not pod.is_terminating}
-
-    def gang_uids(self) -> list[str]:
-        return [uid for uid, (_, pod) in self.pods.items() if pod.labels]
-
-    @property
-    def first_eviction(self) -> float:
-        return min(self.evicted.values(), default=0.0)
-
-    def agree(self, *names: str) -> None:
-        for uid, (_, pod) in tuple(self.pods.items()):
-            if pod.key.name in names:
-                self.change(uid, agrees_to_leave=True)
-
-    def play_out(self) -> None:
-        """Play until well after the deadline of a notice that was recorded just now."""
-        self.play(AFTER + WRITE_WITHIN + 120.0)
 
 
 def test_all_pods_have_notice_before_the_drain_is_recorded_at_its_time() -> None:
@@ -92,27 +41,30 @@ def test_all_pods_have_notice_before_the_drain_is_recorded_at_its_time() -> None
     assert len(scene.notices) == 4
 
 
+def test_a_notice_reports_the_jobs_that_the_evictions_will_end() -> None:
+    scene = Announced()
+    job = JobRetries("team-a", "gang", failed=0, limit=3)
+    scene.jobs["team-a", "gang"] = job
+    for uid in scene.gang_uids():
+        scene.change(uid, controller="Job", controller_name="gang")
+    scene.play(10.0)
+    [report] = scene.replica.runner.reports()
+    cost = "Job team-a/gang would fail: 4 failed pods with the evictions, backoffLimit 3"
+    assert (report.state, report.costs) == (DrainState.ANNOUNCED, (cost,))
+    scene.lead()
+    scene.play(10.0)
+    assert [report.costs for report in scene.replica.runner.reports()] == [(cost,)]
+    scene.jobs["team-a", "gang"] = replace(job, limit=4)
+    scene.play(580.0)
+    assert [report.costs for report in scene.replica.runner.reports()] == [(cost,)]
+    scene.play(90.0)
+    assert [report.costs for report in scene.replica.runner.reports()] == [()]
+
+
 def test_a_notice_uses_no_limit() -> None:
     scene = Announced()
     scene.play(10.0)
-    usage = drain_usage(scene.stored(), lambda _: 0.0)
-    assert (usage.running, usage.recent) == (set(), 0)
-
-
-def test_pods_that_end_by_themselves_end_the_notice() -> None:
-    scene = Announced()
-    scene.play(10.0)
-    for uid in scene.gang_uids():
-        del scene.pods[uid]
-    scene.play(90.0)
-    [notice] = scene.records
-    assert (notice.state, notice.message) == (
-        ActionState.SUCCEEDED,
-        "no pod uses the faulty hardware any more",
-    )
-    scene.play_out()
-    assert not scene.drains
-    assert scene.replica.runner.reports() == ()
+    assert drain_usage(scene.stored(), lambda _: 0.0) == DrainUsage()
 
 
 def test_a_set_leaves_early_only_if_all_its_pods_agree() -> None:
@@ -162,39 +114,6 @@ def test_what_owners_write_changes_no_time(forged: str) -> None:
         scene.play(20.0)
     assert notice.deadline <= scene.first_eviction < notice.deadline + 60.0
     assert {time for _, _, time in scene.notices} == {rfc3339(notice.deadline)}
-
-
-@pytest.mark.parametrize("end", ["fault", "release", "observe"])
-def test_a_notice_that_ends_is_removed_from_all_pods(end: str) -> None:
-    scene = Announced()
-    scene.play(10.0)
-    match end:
-        case "fault":
-            scene.candidates.clear()
-        case "release":
-            scene.candidates.clear()
-            scene.quarantined.clear()
-        case _:
-            scene.mode = DrainMode.OBSERVE
-    scene.play(5.0)
-    assert scene.shown_times == {""}
-    assert [record.state for record in scene.records] == [ActionState.SUPERSEDED]
-    scene.play_out()
-    assert not scene.evicted
-    assert not scene.drains
-
-
-def test_a_fault_that_comes_back_has_a_notice_of_its_own() -> None:
-    scene = Announced()
-    scene.play(10.0)
-    present, scene.candidates = scene.candidates, {}
-    scene.play(AFTER)
-    scene.candidates = present
-    scene.play(10.0)
-    first, second = scene.records
-    assert second.deadline - scene.now > AFTER
-    scene.play_out()
-    assert first.deadline < second.deadline <= scene.first_eviction
 
 
 def test_observe_touches_no_pod() -> None:
@@ -327,22 +246,6 @@ def test_a_fault_at_any_request_shortens_no_notice(fault: str, after: int) -> No
         assert left - time >= AFTER
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("after", range(6))
-def test_a_fault_at_any_request_leaves_no_notice_behind(fault: str, after: int) -> None:
-    scene = Announced()
-    scene.play(10.0)
-    scene.candidates.clear()
-    scene.replica.fault = (after, fault)
-    with suppress(KilledError):
-        scene.play(5.0)
-    scene.lead()
-    scene.play(30.0)
-    assert scene.shown_times == {""}
-    assert {record.state for record in scene.records} == {ActionState.SUPERSEDED}
-    assert not scene.evicted
-
-
 def test_the_notices_of_two_nodes_do_not_wait_for_each_other() -> None:
     scene = Announced()
     scene.candidates[OTHER] = replace(candidate(OTHER, scene.now), after=AFTER)
@@ -350,32 +253,6 @@ def test_the_notices_of_two_nodes_do_not_wait_for_each_other() -> None:
     assert {record.node for record in scene.records} == {NODE, OTHER}
     asyncio.run(scene.advance(AFTER + 2 * WRITE_WITHIN))
     assert scene.evicted_names == [*GANG_NAMES, "single"]
-
-
-@pytest.mark.parametrize("ended", [NODE, OTHER])
-def test_a_notice_of_the_same_time_on_another_node_keeps_no_notice_that_ends(ended: str) -> None:
-    scene = Announced()
-    scene.candidates[OTHER] = replace(candidate(OTHER, scene.now), after=AFTER)
-    scene.play(10.0)
-    [time] = {rfc3339(record.deadline) for record in scene.records}
-    del scene.candidates[ended]
-    scene.play(5.0)
-    shown = {node: pod.drain_at for node, pod in scene.pods.values() if pod.key.name != "neighbour"}
-    assert shown == {NODE: time, OTHER: time, ended: ""}
-
-
-def test_a_notice_of_the_same_time_for_the_same_pods_keeps_the_notice() -> None:
-    scene = Announced()
-    scene.candidates["second"] = replace(scene.candidates[NODE], resource="gpu/0000:3b:00")
-    scene.play(10.0)
-    [time] = {rfc3339(record.deadline) for record in scene.records}
-    del scene.candidates["second"]
-    scene.create(NODE, "late", "GPU-0", GANG)
-    scene.play(5.0)
-    assert len([record for record in scene.records if record.state.is_finished]) == 1
-    scene.play(60.0)
-    assert scene.shown_times == {time}
-    assert {shown for _, _, shown in scene.notices} == {time}
 
 
 @pytest.mark.parametrize("is_new_leader", [False, True])
@@ -420,50 +297,6 @@ def test_a_conflict_with_another_write_leaves_no_pod_without_its_notice() -> Non
     assert scene.shown_times == {rfc3339(notice.deadline)}
 
 
-def test_a_conflict_with_another_write_leaves_no_notice_behind() -> None:
-    scene = Announced()
-    scene.play(10.0)
-    scene.candidates.clear()
-    scene.conflicts = 1
-    scene.play(70.0)
-    assert scene.shown_times == {""}
-    assert [record.message for record in scene.records] == ["its fault, its quarantine or its rule has ended"]
-
-
-def test_a_deleted_node_leaves_no_notice_on_the_pods_of_its_gang() -> None:
-    scene = Announced()
-    group = PodGroupKey("team-a", "gang")
-    for uid in scene.gang_uids():
-        scene.change(uid, group=group)
-    scene.create(OTHER, "elsewhere", "GPU-0", GANG, group=group)
-    scene.whole = {group}
-    scene.play(10.0)
-    [notice] = scene.records
-    assert scene.shown_times == {rfc3339(notice.deadline)}
-    scene.nodes.discard(NODE)
-    scene.candidates.clear()
-    scene.pods = {uid: place for uid, place in scene.pods.items() if place[0] == OTHER}
-    scene.play(70.0)
-    assert scene.shown_times == {""}
-
-
-def test_pods_that_hold_the_gpu_no_more_lose_their_notice() -> None:
-    """As with a kubelet that begins to report the GPUs, where unknown holders are all pods."""
-    scene = Announced()
-    scene.play(10.0)
-    for uid in scene.gang_uids():
-        scene.change(uid, gpu_ids=("GPU-1",))
-    scene.play(70.0)
-    assert scene.shown_times == {""}
-    [notice] = scene.records
-    assert (notice.state, notice.message) == (
-        ActionState.SUCCEEDED,
-        "no pod uses the faulty hardware any more",
-    )
-    scene.play_out()
-    assert not scene.evicted
-
-
 def test_a_refusal_costs_few_requests_for_many_pods() -> None:
     scene = Announced()
     for number in range(100):
@@ -476,19 +309,6 @@ def test_a_refusal_costs_few_requests_for_many_pods() -> None:
     scene.play(70.0)
     assert scene.records[0].begun_at
     assert len(scene.notices) == 104
-
-
-@pytest.mark.parametrize("gap", [0.0, 30.0])
-def test_two_notices_that_end_together_leave_none_behind(gap: float) -> None:
-    scene = Announced()
-    scene.play(gap)
-    scene.candidates["second"] = replace(scene.candidates[NODE], resource="gpu/0000:3b:00")
-    scene.play(10.0)
-    assert len(scene.records) == 2
-    scene.candidates.clear()
-    scene.play(70.0)
-    assert {record.state for record in scene.records} == {ActionState.SUPERSEDED}
-    assert scene.shown_times == {""}
 
 
 def test_a_pod_that_agrees_no_more_stays_while_no_pod_was_evicted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
+"""Drains in virtual time, from the candidate to the last eviction."""
+
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -10,67 +11,21 @@ from nodeguard.aggregator.actions.drain_queue import DrainFleet
 from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_report import DrainState
-from nodeguard.model.action import ActionState, NodeAction
+from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode, DrainPolicy
-from nodeguard.model.eviction import Eviction, EvictionState
+from nodeguard.model.eviction import Eviction
 from nodeguard.model.instant import Instant
+from nodeguard.model.job import JobRetries
 from nodeguard.model.pod import NodePod
 from tests.aggregator.actions.drain_replicas import (
-    GANG,
-    LIMIT,
     NODE,
     OTHER,
     DrainReplica,
     PodCluster,
     candidate,
 )
+from tests.aggregator.actions.drain_scene import GANG_NAMES, Scene
 from tests.waiting import in_background, until_async
-
-
-class Scene(PodCluster):
-    """A cluster with one replica that leads, and a faulty GPU that the four pods of a gang hold."""
-
-    def __init__(self, minimum: int = 0) -> None:
-        super().__init__()
-        self.minimum = minimum
-        self.sync()
-        self.candidates[NODE] = candidate(NODE, self.now)
-        self.lead()
-
-    def lead(self, ahead: float = 0.0) -> None:
-        """Start a new process that leads. ahead: of its wall clock, in seconds."""
-        self.replica = DrainReplica(self, ahead=ahead)
-        self.replica.is_leader = True
-
-    def play(self, seconds: float) -> None:
-        asyncio.run(self.advance(seconds))
-
-    async def advance(self, seconds: float) -> None:
-        end = self.now + seconds
-        while self.now < end:
-            self.replica.catch_up()
-            await self.replica.runner.turn()
-            while await self.replica.loop.turn():
-                self.replica.catch_up()
-            self.now += 0.5
-            self.sync()
-
-    @property
-    def drain(self) -> NodeAction:
-        """Return the latest attempt."""
-        return max(self.stored(), key=lambda action: action.attempt)
-
-    @property
-    def evicted_names(self) -> list[str]:
-        return sorted(uid.rpartition("-")[0] for uid in self.evicted)
-
-    @property
-    def reason(self) -> str:
-        [report] = self.replica.runner.reports()
-        return report.reason
-
-
-GANG_NAMES = [f"gang-{number}" for number in range(4)]
 
 
 def test_all_holders_of_the_faulty_gpu_leave_and_no_other_pod() -> None:
@@ -146,6 +101,22 @@ def test_observe_reports_the_set_and_evicts_nothing() -> None:
     assert [pod.name for pod in report.pods] == GANG_NAMES
 
 
+def test_observe_reports_the_jobs_that_the_evictions_would_end() -> None:
+    scene = Scene()
+    scene.mode = DrainMode.OBSERVE
+    scene.jobs["team-a", "gang"] = JobRetries("team-a", "gang", failed=0, limit=3)
+    for uid, (node, pod) in list(scene.pods.items()):
+        scene.pods[uid] = node, replace(pod, controller="Job", controller_name="gang")
+    scene.play(10.0)
+    [report] = scene.replica.runner.reports()
+    assert report.state == DrainState.WOULD_DRAIN
+    assert report.costs == ("Job team-a/gang would fail: 4 failed pods with the evictions, backoffLimit 3",)
+    scene.minimum = 4
+    scene.play(700.0)
+    [report] = scene.replica.runner.reports()
+    assert (report.state, report.costs) == (DrainState.WAITS, ())
+
+
 def test_a_first_eviction_that_is_refused_withdraws_the_drain_and_a_later_attempt_drains(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -163,97 +134,11 @@ def test_a_first_eviction_that_is_refused_withdraws_the_drain_and_a_later_attemp
     scene.play(2.0)
     assert not scene.evicted
     assert (scene.stored()[0].state, scene.stored()[0].begun_at) == (ActionState.CANCELLED, 0)
-    message = "no pod was evicted: pod team-a/gang-0: the budget does not allow it"
+    message = "no pod was evicted: pod team-a/gang-0: the disruption budget gang does not allow it"
     assert scene.stored()[0].message == message
     scene.play(100.0)
     assert scene.evicted_names == GANG_NAMES
     assert scene.drain.attempt == 2
-
-
-def test_a_budget_that_changes_half_way_is_retried_until_the_time_is_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scene = Scene()
-    evict = scene.evict
-
-    def closing(pod: NodePod, *, is_dry_run: bool) -> Eviction:
-        response = evict(pod, is_dry_run=is_dry_run)
-        if len(scene.evicted) == 2:
-            scene.minimum, scene.allowed = 4, 0
-        return response
-
-    monkeypatch.setattr(scene, "evict", closing)
-    scene.play(60.0)
-    assert len(scene.evicted) == 2
-    assert scene.drain.state == ActionState.RUNNING
-    scene.play(LIMIT)
-    assert (scene.drain.state, scene.drain.carried_out) == (ActionState.FAILED, 2)
-    assert "the budget does not allow it: decide whether to delete the rest by hand" in scene.drain.message
-    scene.play(600.0)
-    assert len(scene.stored()) == 1, "a failed drain is not repeated"
-
-
-@pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """A drain that will fail, as the eviction of one pod is refused."""
-    scene = Scene()
-    evict = scene.evict
-
-    def refusing(pod: NodePod, *, is_dry_run: bool) -> Eviction:
-        if not is_dry_run and pod.key.name == GANG_NAMES[-1]:
-            return Eviction(EvictionState.REFUSED, "not now")
-        return evict(pod, is_dry_run=is_dry_run)
-
-    monkeypatch.setattr(scene, "evict", refusing)
-    return scene
-
-
-@pytest.fixture
-def failed(failing: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """A drain that has failed, with pods that may leave since then."""
-    failing.play(LIMIT + 30.0)
-    assert failing.drain.state == ActionState.FAILED
-    monkeypatch.setattr(failing, "evict", partial(PodCluster.evict, failing))
-    return failing
-
-
-def test_a_failed_drain_is_not_repeated_as_its_candidate_is_absent(failed: Scene) -> None:
-    present = dict(failed.candidates)
-    for absent in (1.0, 86_400.0, 10.0):
-        failed.candidates.clear()
-        failed.play(5.0)
-        failed.now += absent
-        failed.play(5.0)
-        failed.candidates.update(present)
-        failed.play(30.0)
-    assert failed.evicted_names == GANG_NAMES[:-1]
-    assert len(failed.stored()) == 1
-
-
-def test_the_next_quarantine_after_a_failed_drain_is_drained(failed: Scene) -> None:
-    failed.candidates.clear()
-    failed.quarantined.clear()
-    failed.play(5.0)
-    assert failed.evicted_names == GANG_NAMES[:-1]
-    failed.quarantined.add(NODE)
-    failed.candidates[NODE] = candidate(NODE, failed.now)
-    failed.play(60.0)
-    assert failed.evicted_names == GANG_NAMES
-    assert (failed.drain.attempt, failed.drain.state) == (2, ActionState.SUCCEEDED)
-    assert failed.replica.runner.reports() == ()
-
-
-async def test_a_leader_that_looked_at_no_drain_so_far_requests_none_of_an_earlier_quarantine(
-    failed: Scene,
-) -> None:
-    failed.candidates.clear()
-    failed.quarantined.clear()
-    await failed.advance(5.0)
-    changes = len(failed.api.history)
-    failed.lead()
-    await failed.replica.loop_turn()
-    assert failed.api.history[changes:] == []
-    assert failed.drain.released_at
 
 
 def test_a_pod_replaced_between_list_and_eviction_stays(
@@ -343,28 +228,6 @@ def test_a_pod_that_came_after_the_record_joins_the_next_attempt() -> None:
     first, second = sorted(scene.stored(), key=lambda action: action.attempt)
     assert (first.state, len(first.pods)) == (ActionState.CANCELLED, 4)
     assert (second.state, len(second.pods)) == (ActionState.SUCCEEDED, 5)
-
-
-def test_a_successor_ends_a_drain_that_has_begun() -> None:
-    scene = Scene()
-    scene.play(5.0)
-    scene.candidates.clear()
-    scene.lead()
-    scene.play(60.0)
-    assert scene.drain.state == ActionState.SUCCEEDED
-    assert all(pod.labels != GANG for _, pod in scene.pods.values())
-
-
-@pytest.mark.parametrize("ahead", [-30 * 86_400.0, -3_600.0, 3_600.0, 30 * 86_400.0])
-def test_a_successor_with_another_clock_has_the_whole_time_and_no_more(failing: Scene, ahead: float) -> None:
-    scene = failing
-    scene.play(5.0)
-    assert scene.evicted_names == GANG_NAMES[:-1]
-    scene.lead(ahead)
-    scene.play(LIMIT - 5.0)
-    assert not scene.drain.state.is_finished
-    scene.play(20.0)
-    assert scene.drain.state == ActionState.FAILED
 
 
 def test_without_the_lease_nothing_is_read_or_reported() -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_progress import drain_action
 from nodeguard.fleet.act.drain_report import DrainState
@@ -18,9 +19,9 @@ from nodeguard.model.drain import DrainMode
 from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
 from nodeguard.model.pod import NodePod, PodGroupKey
 from tests.aggregator.actions.drain_replicas import GANG, GRACE, LIMIT, NODE, OTHER, DrainReplica, candidate
+from tests.aggregator.actions.drain_scene import Scene
+from tests.aggregator.actions.random_drain_history import History
 from tests.aggregator.actions.replicas import KilledError
-from tests.aggregator.actions.test_drains import Scene
-from tests.aggregator.actions.test_random_drains import History
 
 TRAIN = PodGroupKey("team-a", "train")
 REMOTE = "uid-2"
@@ -46,6 +47,21 @@ def gang_scene(*, minimum: int = 0, faults: Collection[str] = (NODE,)) -> Scene:
     scene.candidates = {node: candidate(node, scene.now) for node in faults}
     scene.replica.catch_up()
     return scene
+
+
+def test_a_gang_that_leaves_now_gets_no_notice_of_another_fault() -> None:
+    """The write would refuse the evictions in flight, each of which has used a part of the disruption budget."""
+    scene = gang_scene(faults=(OTHER,))
+    scene.candidates[NODE] = replace(candidate(NODE, scene.now), after=30.0)
+    pods = [pod for _, pod in scene.pods.values()]
+    request = drain_action(scene.candidates[OTHER], pods, scene.now, (TRAIN,), "alice")
+    asyncio.run(scene.replica.action_store.reserve(request))
+    scene.replica.catch_up()
+    asyncio.run(scene.replica.loop_turn())
+    assert scene.drain.state == ActionState.RUNNING
+    scene.lead()
+    scene.play(20.0)
+    assert set(scene.evicted_names) == RANKS
 
 
 def test_all_pods_of_the_gang_leave_and_the_drain_ends_with_the_last_one() -> None:

@@ -39,6 +39,29 @@ async def test_a_node_that_cannot_be_drained_does_not_keep_others_from_it() -> N
     }
 
 
+async def test_a_set_beyond_the_pods_of_an_hour_waits_until_they_allow_it() -> None:
+    world = PodCluster()
+    world.candidates = {node: candidate(node, float(number)) for number, node in enumerate((OTHER, NODE))}
+    replica = DrainReplica(world, scene(3, nodes=1.0, pods=4, pods_hourly=4).planner)
+    replica.is_leader = True
+    await carry_on(world, replica, 60)
+    [drain] = world.stored()
+    assert (drain.node, drain.state) == (OTHER, ActionState.SUCCEEDED)
+    [waiting] = replica.runner.reports()
+    assert (waiting.node, waiting.state, waiting.limited_until) == (
+        NODE,
+        DrainState.WAITS,
+        drain.begun_at + 3600.0,
+    )
+    reason = "drains of 1 of 4 pods began within an hour, and this one adds 4 (drain.limits.podsPerHour)"
+    assert waiting.reason == reason
+    world.now = waiting.limited_until - 5.0
+    await carry_on(world, replica, 4)
+    assert len(world.stored()) == 1
+    await carry_on(world, replica, 60)
+    assert {item.node: item.state for item in world.stored()}[NODE] == ActionState.SUCCEEDED
+
+
 async def test_one_node_is_drained_at_a_time_and_the_other_reports_the_limit() -> None:
     world = PodCluster()
     replica = started(world, NODE, OTHER)

@@ -13,8 +13,9 @@ from nodeguard.fleet.act.drain_progress import drain_action, manual_drains
 from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode
 from tests.aggregator.actions.drain_replicas import GANG, NODE, OTHER, DrainReplica, candidate
+from tests.aggregator.actions.drain_scene import GANG_NAMES, Scene
 from tests.aggregator.actions.replicas import KilledError
-from tests.aggregator.actions.test_drains import GANG_NAMES, Scene
+from tests.aggregator.actions.test_gang_drains import TRAIN
 
 FAULTS = ("killed before", "killed after", "lost request", "lost response")
 
@@ -43,6 +44,46 @@ def test_a_requested_drain_evicts_its_pods_though_the_policy_only_observes() -> 
     assert scene.evicted_names == GANG_NAMES
     assert (scene.drain.state, scene.drain.requested_by) == (ActionState.SUCCEEDED, "alice")
     assert len(scene.stored()) == 1
+
+
+@pytest.mark.parametrize("has_own", [True, False])
+@pytest.mark.parametrize("killed_at", [0.0, 1.5, 3.0, 12.0])
+def test_requests_of_two_gpus_that_share_a_gang_both_end_as_done(has_own: bool, killed_at: float) -> None:
+    """has_own: whether each has another pod, too. killed_at: when another leader takes over; 0 for never."""
+    scene = Scene()
+    scene.mode = DrainMode.OBSERVE
+    scene.candidates.clear()
+    scene.pods.clear()
+    scene.whole = {TRAIN}
+    for node, gpu in ((NODE, "GPU-0"), (NODE, "GPU-1"), (OTHER, "GPU-0")):
+        scene.create(node, f"rank-{node}-{gpu}", gpu, GANG, group=TRAIN)
+    faults = {"GPU-0": "gpu/0000:1b:00", "GPU-1": "gpu/0000:3b:00"}
+    for gpu, resource in faults.items():
+        if has_own:
+            scene.create(NODE, f"own-{gpu}", gpu, {})
+        fault = replace(candidate(NODE, scene.now), resource=resource, gpu_ids=(gpu,))
+        scene.candidates[gpu] = fault
+        pods = [pod for _, pod in scene.pods.values() if pod.group or pod.key.name == f"own-{gpu}"]
+        action = drain_action(fault, pods, scene.now, (TRAIN,), "alice")
+        asyncio.run(scene.replica.action_store.reserve(action))
+    scene.sync()
+    everything = len(scene.pods)
+    if killed_at:
+        scene.play(killed_at)
+        scene.lead()
+    scene.play(120.0)
+    assert [(action.state, action.message) for action in scene.stored() if not action.begun_at] == []
+    assert {action.state for action in scene.stored()} == {ActionState.SUCCEEDED}
+    assert (len(scene.stored()), len(scene.evicted), scene.pods) == (2, everything, {})
+
+
+def test_a_request_with_a_pod_that_holds_other_hardware_now_is_cancelled() -> None:
+    """It still runs, so that the set is another one than the operator has seen."""
+    scene = Request()
+    scene.change(scene.action.pods[0].uid, gpu_ids=("GPU-1",))
+    scene.play(20.0)
+    assert (scene.drain.state, scene.evicted) == (ActionState.CANCELLED, {})
+    assert scene.drain.message == "no pod was evicted: its pods have changed"
 
 
 def test_a_request_that_something_forbids_ends_without_an_eviction() -> None:
@@ -96,8 +137,8 @@ def test_a_request_uses_no_drain_of_the_hourly_limit() -> None:
     scene = Request()
     running = replace(scene.action, state=ActionState.RUNNING, begun_at=int(scene.now))
     usage = drain_usage([running], lambda _: 0.0)
-    assert (usage.running, usage.recent) == ({NODE}, 0)
-    assert drain_usage([replace(running, requested_by="")], lambda _: 0.0).recent == 1
+    assert ([use.uid for use in usage.running], usage.recent) == ([NODE], ())
+    assert len(drain_usage([replace(running, requested_by="")], lambda _: 0.0).recent) == 1
 
 
 def test_a_late_request_begins_no_drain() -> None:
@@ -119,4 +160,7 @@ def test_a_request_with_a_fault_that_ends_is_withdrawn(is_known: bool) -> None:
     scene.candidates.clear()
     scene.play(5.0)
     assert (scene.drain.state, scene.evicted) == (ActionState.CANCELLED, {})
-    assert scene.drain.message == "no pod was evicted: the fault ended, or the policy drains it no longer"
+    assert (
+        scene.drain.message
+        == "no pod was evicted: no present report has the fault, or the policy does not drain it"
+    )

@@ -1,5 +1,5 @@
-"""A hundred faults at once on 7,500 nodes, with random domains and random limits: at no time do drains exceed a limit,
-and each node with a fault is drained or reports the limit that keeps its pods.
+"""A hundred faults at once on 7,500 nodes, with random domains, gangs, namespaces and limits: at no time do drains exceed
+a limit, and each node with a fault is drained or reports the limit that keeps its pods.
 
 `NODEGUARD_DRAIN_FLEETS=100` sets the number of fleets.
 """
@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from collections.abc import Collection
 from random import Random
 
+import msgspec
 from msgspec.structs import replace
 
 from nodeguard.fleet.drains import fleet_drain_candidates
 from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.drain import DrainLimits
+from nodeguard.model.pod import PodGroupKey
 from nodeguard.model.policy import TopologyLabels
 from tests.aggregator.actions.drain_replicas import DrainReplica, PodCluster
 from tests.fleet.act.test_drain_candidates import DRAINS
@@ -23,7 +26,7 @@ from tests.fleet.scene import Fleet, finding
 
 NODES, RACK, FAULTS = 7500, 8, 100
 FLEETS = int(os.environ.get("NODEGUARD_DRAIN_FLEETS", "1"))
-HISTORIES = 3
+HISTORIES = 4
 
 # Steps of a history, and seconds of a step: shorter than the grace period of a pod, so that each drain is observed.
 STEPS, STEP = 150, 5.0
@@ -35,6 +38,9 @@ TOPOLOGIES = tuple(TopologyLabels(name, (name,)) for name in ("rack", "power", "
 SHARES = {0.0: 1, 0.001: 7, 0.004: 30, 1.0: NODES}
 HOURLY = (5, 20, 60, 1000)
 PER_DOMAIN = (1, 2, 8)
+# Limits of pods, gangs and namespaces, at a time and in an hour: each history has one of them, or none.
+WORK = {"pods": (4, 9, 40), "gangs": (1, 3, 8), "namespaces": (1, 2, 5)}
+NAMESPACES = 8
 
 
 class FaultyFleet:
@@ -76,7 +82,18 @@ class History(PodCluster):
         super().__init__()
         random = Random(seed)
         self.share = random.choice(list(SHARES))
-        self.limits = DrainLimits(self.share, random.choice(HOURLY), random.choice(PER_DOMAIN))
+        part = random.choice((*WORK, ""))
+        self.part = f"{part}{random.choice(('', 'PerHour'))}" if part else ""
+        self.limits = msgspec.convert(
+            {
+                "nodes": self.share,
+                "newPerHour": random.choice(HOURLY),
+                "perDomain": random.choice(PER_DOMAIN),
+                **{f"{name}{hour}": 9999 for name in WORK for hour in ("", "PerHour")},
+                **({self.part: random.choice(WORK[part])} if part else {}),
+            },
+            DrainLimits,
+        )
         self.description = f"{fleet.description}, history {seed} with {self.limits}"
         self.waited_for: set[str] = set()
         self.candidates = dict(fleet.candidates)
@@ -85,8 +102,12 @@ class History(PodCluster):
         self._to_evict: dict[str, set[str]] = {}
         for node, candidate in self.candidates.items():
             pods = {f"{node}-{gpu}-{number}": gpu for number, gpu in enumerate(("GPU-1", "GPU-1", "GPU-2"))}
+            namespace = f"team-{random.randrange(NAMESPACES)}"
+            gang = PodGroupKey(namespace, node) if random.random() < 0.3 else None
+            if gang is not None:
+                self.whole.add(gang)
             for name, gpu in pods.items():
-                self.create(node, name, gpu, {})
+                self.create(node, name, gpu, {}, namespace, group=gang if gpu == "GPU-1" else None)
             self._to_evict[node] = {
                 name for name, gpu in pods.items() if candidate.is_whole_node or gpu == "GPU-1"
             }
@@ -142,17 +163,41 @@ class History(PodCluster):
         assert len(draining) <= SHARES[self.share]
         assert recent <= self.limits.hourly
         assert max(used.values(), default=0) <= self.limits.domain
+        running = [action for action in drains if not action.state.is_finished]
+        free = {
+            f"{name}{hour}": limit - len(parts(actions)[name])
+            for hour, actions, limits in (
+                ("", running, self.limits.at_once),
+                ("PerHour", self.recent(drains), self.limits.in_an_hour),
+            )
+            for name, limit in limits.items()
+        }
+        assert min(free.values()) >= 0, free
         reports = {report.node: report for report in self.leader.runner.reports()}
         for node in self.candidates.keys() - {action.node for action in drains}:
             if len(draining) == SHARES[self.share]:
                 limit = "nodes"
             elif recent == self.limits.hourly:
                 limit = "newPerHour"
-            else:
+            elif any(used[domain] == self.limits.domain for domain in self._domains[node]):
                 limit = "perDomain"
-                assert any(used[domain] == self.limits.domain for domain in self._domains[node]), node
+            else:
+                limit = self.part
+                # A set has at most three pods, one gang and one namespace.
+                assert self.part, node
+                assert free[self.part] < (3 if self.part.startswith("pods") else 1)
             assert f"(drain.limits.{limit})" in reports[node].reason, (reports[node], limit)
             self.waited_for.add(limit)
+
+
+def parts(actions: Collection[NodeAction]) -> dict[str, set[object]]:
+    """Return what some drains have."""
+    pods = [pod for action in actions for pod in action.pods]
+    return {
+        "pods": {pod.uid for pod in pods},
+        "gangs": {group for action in actions for group in action.pod_groups},
+        "namespaces": {pod.namespace for pod in pods},
+    }
 
 
 def test_a_hundred_faults_at_once_exceed_no_limit() -> None:
@@ -167,4 +212,5 @@ def test_a_hundred_faults_at_once_exceed_no_limit() -> None:
                 raise AssertionError(f"{history.description}: {error}") from error
             waited_for |= history.waited_for
             print(f"{history.description}: {drained} of {FAULTS} nodes drained")
-    assert waited_for == {"nodes", "newPerHour", "perDomain"}, "a limit was never reached"
+    assert waited_for >= {"nodes", "newPerHour", "perDomain"}, "a limit was never reached"
+    assert waited_for & {f"{name}{hour}" for name in WORK for hour in ("", "PerHour")}, waited_for

@@ -7,11 +7,13 @@ import asyncio
 import pytest
 from msgspec import Struct
 
+from nodeguard.model.action import ActionKind
 from nodeguard.model.eviction import Eviction
 from nodeguard.model.pod import DisruptionBudget, NodePod
-from tests.aggregator.actions.drain_replicas import GANG, NODE, OTHER, DrainReplica, candidate
+from tests.aggregator.actions.drain_replicas import GANG, NODE, OTHER, DrainReplica
+from tests.aggregator.actions.random_drain_history import STEPS, History
 from tests.aggregator.actions.test_gang_drains import RANKS, REMOTE, TRAIN, spread
-from tests.aggregator.actions.test_random_drains import CLOCKS, HISTORIES, STEPS, History
+from tests.aggregator.actions.test_random_drains import HISTORIES
 
 
 class Check(Struct):
@@ -46,7 +48,7 @@ class GangHistory(History):
         spread(self)
 
     def start(self) -> DrainReplica:
-        return GangReplica(self, ahead=self.random.choice(CLOCKS))
+        return GangReplica(self, ahead=self.random.choice(self.clocks))
 
     def change_pods(self) -> None:
         """Let an operator hold a node of the gang, or end the hold; also let a pod join the gang, or its owner change
@@ -93,13 +95,13 @@ class GangHistory(History):
 def test_random_histories_of_a_gang(part: int) -> None:
     """In those with an even seed budgets do not change, and pods do not end by themselves."""
     left_whole = stayed = begun = 0
-    for seed in range(part, 2 * HISTORIES, 4):
+    for seed in range(part, HISTORIES, 4):
         history = GangHistory(seed)
 
         async def play(history: GangHistory = history) -> None:
             for _ in range(STEPS):
                 await history.step()
-            history.candidates = {node: candidate(node, history.now) for node in (NODE, OTHER)}
+            history.candidates = {node: history.fault(node) for node in (NODE, OTHER)}
             history.whole, history.holds = {TRAIN}, {}
             await history.finish()
 
@@ -111,8 +113,8 @@ def test_random_histories_of_a_gang(part: int) -> None:
         left_whole += evicted_ranks(history) == RANKS
         stayed += not evicted_ranks(history)
         begun += bool(history.begun)
-    assert begun > HISTORIES // 40, "few histories drain the gang"
-    assert left_whole > HISTORIES // 40, "few histories drain all of the gang"
+    assert begun > HISTORIES // 100, "few histories drain the gang"
+    assert left_whole > HISTORIES // 100, "few histories drain all of the gang"
     assert stayed > HISTORIES // 40 or part % 2, "few histories keep the gang"
 
 
@@ -127,5 +129,11 @@ def check_gang(history: GangHistory) -> None:
         left = evicted_ranks(history)
         assert left in (set(), RANKS), f"a part of the gang left: {left}"
         assert bool(left) == (history.minimum == 0), f"minimum {history.minimum}, left {left}"
-        gangs = [action for action in history.stored() if action.pod_groups and action.begun_at]
-        assert len([action for action in gangs if not action.state.is_withdrawn]) <= 1
+        gangs = [
+            action
+            for action in history.stored()
+            if action.kind == ActionKind.DRAIN and action.pod_groups and action.begun_at
+        ]
+        # A request of an operator ends as done, too, if another drain has evicted its pods.
+        by_policy = [action for action in gangs if not action.requested_by]
+        assert len([action for action in by_policy if not action.state.is_withdrawn]) <= 1

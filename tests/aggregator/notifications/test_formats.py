@@ -42,6 +42,7 @@ def test_json_has_all_fields_of_the_incident() -> None:
         "injected": False,
         "hardware": None,
         "guidance": None,
+        "jobs": [],
     }
     assert body("json", IncidentState.RESOLVED)["change"] == "resolved"
 
@@ -105,6 +106,17 @@ def test_slack_accepts_a_text_that_is_mostly_markup() -> None:
     # Slack refuses more than 3,000 characters, and the notification with them.
     assert len(text) <= 3000
     assert text.removeprefix("gpu-1: ").replace("&amp;", "") == ""
+
+
+@pytest.mark.parametrize("form", ["slack", "teams"])
+def test_a_card_has_the_jobs_of_an_end_in_one_bounded_fact(form: WebhookFormat) -> None:
+    jobs = [f"team-{number}/{'x' * 400}" for number in range(20)]
+    ended = notification_of(incident(IncidentState.RESOLVED), "resolved", "over", NOW, jobs=jobs)
+    content = json.dumps(json.loads(body_of(webhook(form=form), ended)))
+    assert content.count("Jobs") == 1
+    assert "team-7/" in content
+    assert "team-8/" not in content
+    assert "x" * 200 not in content
 
 
 def test_slack_accepts_names_that_are_mostly_markup() -> None:

@@ -7,12 +7,18 @@ from collections.abc import Iterable, Mapping
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.aggregator.backends.leader import with_job_outcomes
 from nodeguard.aggregator.notifications.formats import Notification
 from nodeguard.aggregator.notifications.subscription import SubscriptionState
 from nodeguard.aggregator.notifications.subscriptions import COMPLETE, REFUSED_RETRY, TAKEOVER, Subscriptions
 from nodeguard.fleet.incidents import tracker
+from nodeguard.fleet.incidents.events import event_of, resolve
+from nodeguard.fleet.plan import Plan
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.instant import Instant
+from nodeguard.model.pod import PodKey
 from nodeguard.model.policy import TopologyLabels
 from tests.aggregator.notifications.scene import webhook
 from tests.fleet.scene import Fleet, finding
@@ -28,6 +34,7 @@ class Scene:
         self.subscriptions = Subscriptions((PAGER,))
         self.sent: list[Notification] = []
         self.room = 1000
+        self.actions: list[NodeAction] = []
 
     def plans(self, *, acts: bool = True, has_leader: bool = True) -> list[str]:
         """Plan until nothing is left to do, and return the notified changes. acts, has_leader: see
@@ -45,6 +52,7 @@ class Scene:
                 acts=acts,
                 has_leader=has_leader,
                 room={PAGER.name: self.room},
+                actions=self.actions,
             ):
                 changes.append(item.change)
                 self.sent.append(item)
@@ -97,6 +105,46 @@ def test_the_end_is_notified_if_the_fault_ended_while_the_aggregator_was_down(
     scene.fleet.report(0)
     assert scene.plans() == ["resolved"]
     assert scene.plans() == []
+
+
+def test_the_end_names_what_drains_did_with_the_jobs(scene: Scene) -> None:
+    [incident] = scene.fleet.planner.all_incidents()
+    scene.fleet.restart(incidents=[replace(incident, jobs=("team-a/train", "team-a/eval"))])
+    wall = int(scene.fleet.now.wall)
+    pods = (PodKey("team-a", "train-0", "uid-of-pod", "team-a/train"),)
+    drain = NodeAction(
+        ActionKind.DRAIN, incident.node, incident.uid, "quarantine of the GPU", wall, pods=pods
+    )
+    scene.actions = [replace(drain, state=ActionState.SUCCEEDED, begun_at=wall, changed_at=wall)]
+    scene.plans()
+    opened = scene.sent[-1]
+    assert opened.jobs == ()
+    scene.fleet.report(0)
+    assert scene.plans() == ["resolved"]
+    [text] = scene.sent[-1].jobs
+    assert text.startswith(f"team-a/train: 1 of 1 pod gone, evicted by the drain of {incident.node} since ")
+
+
+def test_the_event_of_the_end_names_the_same(scene: Scene) -> None:
+    [incident] = scene.fleet.planner.all_incidents()
+    jobs = ("team-a/train",)
+    wall = int(scene.fleet.now.wall)
+    pods = (PodKey("team-a", "train-0", "uid-of-pod", "team-a/train"),)
+    drain = NodeAction(
+        ActionKind.DRAIN, incident.node, incident.uid, "quarantine of the GPU", wall, pods=pods,
+        state=ActionState.SUCCEEDED, begun_at=wall,
+    )  # fmt: skip
+    begun = replace(incident, jobs=jobs)
+    ended = resolve(begun, wall + 60.0)
+    for before, after, is_named in ((None, begun, False), (begun, ended, True)):
+        event = event_of(before, after)
+        assert event is not None
+        plan = with_job_outcomes(
+            Plan(incidents=(after,), events=(event,)), [drain], Instant(wall + 60.0, 1.0, "")
+        )
+        text = f"; team-a/train: 1 of 1 pod gone, evicted by the drain of {incident.node} since "
+        assert (text in plan.events[0].message) == is_named
+        assert plan.events[0].message.startswith(event.message)
 
 
 def test_a_kill_after_the_end_was_recorded_does_not_lose_the_notification(scene: Scene) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ from tests.aggregator.pages.scenes import (
     pages_context,
     plain_fleet,
 )
-from tests.browser import Tab, browser
+from tests.browser import Tab, browser, new_tab
 from tests.fleet.scene import Fleet, finding
 from tests.ports import free_ports
 
@@ -28,17 +27,24 @@ pytestmark = pytest.mark.slow
 TAB, ENTER = ("Tab", 9), ("Enter", 13)
 
 
+@pytest.fixture(scope="module")
+def browser_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a browser for all tests of this file, which takes a second to start."""
+    with browser(tmp_path_factory.mktemp("browser")) as url:
+        yield url
+
+
 @pytest.fixture
-async def tab(tmp_path: Path) -> AsyncIterator[Tab]:
-    """Return a page of a browser. It fails the test if its console has an error, as after a violation of the policy."""
-    async with browser(tmp_path) as opened:
+async def tab(browser_url: str) -> AsyncIterator[Tab]:
+    """Return a new page. It fails the test if its console has an error, as after a violation of the policy."""
+    async with new_tab(browser_url) as opened:
         yield opened
         assert opened.messages == []
 
 
 @asynccontextmanager
 async def served(fleet: Fleet, tab: Tab) -> AsyncIterator[str]:
-    """Serve the pages of a fleet, until the browser has ended. The open page is closed at the end."""
+    """Serve the pages of a fleet, until the page of the browser has ended. It is left at the end."""
     [port] = free_ports(1)
     feed = ChangeFeed(lambda: hash(frozenset(fleet.planner.tracker.incidents)), 0.01, 1e6)
     pages = StatusPages(pages_context(fleet), feed)
@@ -237,6 +243,27 @@ async def test_no_choice_is_split_over_two_lines_of_a_phone(tab: Tab, faulty: Fl
             await tab.open(f"{url}{path}")
             links = "[...document.querySelectorAll('nav a')].filter(link => link.getClientRects().length > 1)"
             assert await tab.evaluate(f"{links}.map(link => link.innerText)") == []
+
+
+async def test_the_field_for_a_node_does_not_enlarge_the_page_of_a_phone(tab: Tab, faulty: Fleet) -> None:
+    await tab.view(390)
+    async with served(faulty, tab) as url:
+        await tab.open(f"{url}/")
+        size = await tab.evaluate(
+            "parseFloat(getComputedStyle(document.querySelector('header input')).fontSize)"
+        )
+        assert size >= 16
+
+
+async def test_the_marks_of_a_node_are_on_one_line(tab: Tab, faulty: Fleet) -> None:
+    await tab.view(1280)
+    async with served(faulty, tab) as url:
+        await tab.open(f"{url}/nodes?mark=domain-degraded")
+        heights = await tab.evaluate(
+            "[...document.querySelectorAll('tbody tr')].map(row => row.offsetHeight)"
+        )
+        assert len(heights) == 8
+        assert max(heights) < 30
 
 
 async def test_an_opened_list_stays_open_after_a_change(tab: Tab) -> None:

@@ -42,14 +42,14 @@ def test_a_page_without_drains_has_no_section_of_them() -> None:
 def test_drains_are_listed_those_that_need_a_person_first() -> None:
     running = replace(drain(133, DrainState.RUNNING, "it ends"), remaining=("uid-7",))
     waits = drain(201, DrainState.WAITS, "a budget")
-    dry = drain(242, DrainState.WOULD_DRAIN)
+    dry = replace(drain(242, DrainState.WOULD_DRAIN), costs=("Job team-a/train would fail",))
     page = fleet_page(drained([running, waits, dry], [failed(100)]), "")
     assert text(page).partition(" Drains ")[2].partition(" Map ")[0].strip() == (
         "Node State Since Pods Reason "
         "gpu-h100-0100 failed 5 min 1 of 2 pods gone refused "
         "gpu-h100-0201 GPU 0000:3b:00 waits 2 min 1 pod (team-a/train-0) a budget "
         "gpu-h100-0133 GPU 0000:3b:00 evicts 2 min 1 pod (team-a/train-0); 1 not gone it ends "
-        "gpu-h100-0242 GPU 0000:3b:00 dry run 2 min 1 pod (team-a/train-0) the policy only observes"
+        "gpu-h100-0242 GPU 0000:3b:00 dry run 2 min 1 pod (team-a/train-0) the policy only observes; Job team-a/train would fail"
     )
     assert f"/nodes/{gpu_name(100)}" in links(page)
     # The facts of the policy do not repeat it.
@@ -58,9 +58,12 @@ def test_drains_are_listed_those_that_need_a_person_first() -> None:
 
 def test_a_drain_with_notice_shows_its_time() -> None:
     at = faulty().now.wall + 60.0
-    announced = replace(drain(133, DrainState.ANNOUNCED), evict_at=at)
+    announced = replace(drain(133, DrainState.ANNOUNCED), evict_at=at, costs=("Job team-a/train would fail",))
     page = text(fleet_page(drained([announced], []), ""))
-    assert f"announced 2 min 1 pod (team-a/train-0) it evicts them at {rfc3339(at)} or later" in page
+    assert (
+        f"announced 2 min 1 pod (team-a/train-0) it evicts them at {rfc3339(at)} or later; Job team-a/train would"
+        in page
+    )
 
 
 def test_further_drains_are_counted() -> None:

@@ -150,7 +150,7 @@ def test_the_page_of_a_node_states_a_fault_once_with_its_mark_and_what_to_do() -
     assert "NVRM: Xid (PCI:0000:3b:00): 79" in words
     assert "mark quarantine, set 2023-11-14 22:24:20 UTC, just now waiting for gpu-lost to pass" in words
     assert "action Reboot the node. If the GPU is lost again, power-cycle the node" in words
-    assert "how kubectl drain gpu-h100-0100" in words
+    assert "how # This empties all GPUs of the node: kubectl drain gpu-h100-0100" in words
     assert "/domains/fabric/p1/r12" in links(page)
     assert any(path.startswith("/incidents/gpu-h100-0100-") for path in hrefs(page))
     assert node_page(faulty(), "no-such-node", EMPTY) is None
@@ -171,6 +171,19 @@ def test_the_pages_of_domains_have_the_degraded_one_and_its_nodes() -> None:
     assert "6 of 8 nodes lost a link at once" in shown
     assert "FATAL gpu-h100-0016" in shown
     assert domain_page(faulty(), "r2") is None
+
+
+def test_what_a_domain_names_is_a_link() -> None:
+    page = parsed(domain_page(faulty(), "fabric/p0"))
+    votes, _, inside = "".join(page.words).partition("fabric/p0/r2: 6 of 8 nodes")
+    assert "port-down on port mlx5_0/1" in votes
+    assert inside
+    paths = hrefs(domain_page(faulty(), "fabric/p0"))
+    # The nodes that show the fault, the domains inside, then all nodes.
+    faults = [f"/nodes/{gpu_name(number)}" for number in range(16, 22)]
+    domains = ["/domains/fabric/p0/r2", *(f"/domains/fabric/p0/r{rack}" for rack in (0, 1, 3, 4, 5, 6, 7))]
+    assert paths[: len(faults) + len(domains)] == [*faults, *domains]
+    assert "/domains/fabric/p0" in links(domain_page(faulty(), "fabric/p0/r2"))
 
 
 @pytest.mark.parametrize(

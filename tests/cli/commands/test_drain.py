@@ -16,7 +16,8 @@ from nodeguard.cli.main import main
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.model.action import ActionKind, ActionState
 from nodeguard.model.drain import DrainMode, DrainPolicy
-from nodeguard.model.eviction import Eviction, EvictionState, NodeDrain, PodNotice, PodReadError
+from nodeguard.model.eviction import DrainEvent, Eviction, EvictionState, NodeDrain, PodNotice, PodReadError
+from nodeguard.model.job import JobRetries
 from nodeguard.model.label_selector import LabelSelector
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
@@ -35,10 +36,12 @@ class Pods:
         keys = (PodKey("team-a", f"train-{number}", f"uid-{number}") for number in range(3))
         ids = (("GPU-1",), ("GPU-1",), ("GPU-2",))
         self.pods = tuple(
-            NodePod(key, "1", gpu_ids=gpus, controller="Job") for key, gpus in zip(keys, ids, strict=True)
+            NodePod(key, "1", gpu_ids=gpus, controller="Job", controller_name="train")
+            for key, gpus in zip(keys, ids, strict=True)
         )
         self.budgets: tuple[DisruptionBudget, ...] = ()
-        self.refusal = self.error = ""
+        self.job = JobRetries("team-a", "train", failed=0, limit=6)
+        self.refusal = self.error = self.job_error = ""
 
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         assert node == "node-0"
@@ -59,6 +62,12 @@ class Pods:
         assert namespace == "team-a"
         return self.budgets
 
+    async def job_retries(self, namespace: str, name: str) -> JobRetries:
+        assert (namespace, name) == (self.job.namespace, self.job.name)
+        if self.job_error:
+            raise PodReadError(self.job_error)
+        return self.job
+
     async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
         assert is_dry_run
         state = EvictionState.REFUSED if self.refusal else EvictionState.ACCEPTED
@@ -66,6 +75,9 @@ class Pods:
 
     async def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
         raise AssertionError(pod, notice, is_dry_run)
+
+    def record(self, event: DrainEvent) -> None:
+        raise AssertionError(event)
 
     def show(self, drains: Collection[NodeDrain]) -> None:
         raise AssertionError(drains)
@@ -116,6 +128,17 @@ def test_the_pods_of_the_faulty_gpu_are_shown_whatever_the_rules_of_the_policy(p
     [drain] = json.loads(preview("node-0", "-o", "json"))["drains"]
     assert drain["state"] == "would-drain"
     assert [pod["name"] for pod in drain["pods"]] == ["train-0", "train-1"]
+
+
+def test_a_job_that_the_evictions_would_end_is_named(preview: Command, pods: Pods) -> None:
+    pods.job = replace(pods.job, limit=1)
+    cost = "cost Job team-a/train would fail: 2 failed pods with the evictions, backoffLimit 1"
+    assert preview("node-0").endswith(f"team-a/train-1 {cost}")
+    pods.job_error = "jobs is forbidden"
+    unknown = "cost it is not known whether Job team-a/train would fail: jobs is forbidden"
+    assert preview("node-0").endswith(unknown)
+    pods.refusal = "a webhook refuses"
+    assert "cost" not in preview("node-0")
 
 
 def test_a_budget_that_allows_a_part_keeps_all(preview: Command, pods: Pods) -> None:

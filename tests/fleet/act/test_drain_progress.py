@@ -247,7 +247,10 @@ def test_the_drain_of_a_gang_goes_on_without_its_node_once_it_has_begun() -> Non
 def test_a_withdrawn_drain_has_not_begun_and_its_message_names_no_evicted_pod(action: NodeAction) -> None:
     [(_, after)] = due(action).advance
     assert (after.state, after.begun_at) == (ActionState.CANCELLED, 0)
-    assert after.message == "no pod was evicted: the fault ended, or the policy drains it no longer"
+    assert (
+        after.message
+        == "no pod was evicted: no present report has the fault, or the policy does not drain it"
+    )
     outcomes = {action.key: ActionOutcome(ActionState.CANCELLED, 0, "no pod was evicted: a hold")}
     [(_, after)] = due(action, outcomes=outcomes).advance
     assert (after.state, after.begun_at, after.message) == (

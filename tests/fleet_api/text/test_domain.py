@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet_api.domain import describe_domain, list_domains
@@ -13,6 +14,7 @@ from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.fleet_api.text.status import status_view
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION
+from nodeguard.wire.report import Inventory
 from tests.cli.fleet_output import LEADER, look, page
 from tests.fleet.leaves import ENFORCED, FIRST, fails, wait, well
 from tests.fleet.leaves import fleet as leaves
@@ -37,7 +39,7 @@ FABRIC = fabric()
 
 
 def test_a_degraded_domain() -> None:
-    assert look(domain_view(describe_domain(FABRIC.planner, FIRST, FABRIC.now)), 100) == page("""
+    assert look(domain_view(describe_domain(FABRIC.planner, LEADER, FIRST, FABRIC.now)), 100) == page("""
     SUSPECT  fabric/p0/r0: 6 of 7 nodes lost a link at once; the other 4 domains of fabric/p0 did not.
       mark        marked on 8 nodes, new gang work is kept off all of it; single-node work may run
       degraded    2023-11-14 22:13:41 UTC, 5 s ago
@@ -71,7 +73,7 @@ def test_a_degraded_domain() -> None:
 
 
 def test_a_domain_that_is_not_degraded() -> None:
-    assert look(domain_view(describe_domain(FABRIC.planner, "fabric/p0", FABRIC.now)), 100) == page("""
+    assert look(domain_view(describe_domain(FABRIC.planner, LEADER, "fabric/p0", FABRIC.now)), 100) == page("""
     WARNING  fabric/p0: not degraded; 6 of 39 nodes lost a link within 2 min.
       fault       6 of 39 lost a link in the last 2 min (link-down); threshold 4, reported as
                   fabric/p0/r0
@@ -97,7 +99,9 @@ def test_a_domain_that_is_not_degraded() -> None:
       fabric/p0/r3: 0 of 8 nodes show a fault
       fabric/p0/r4: 0 of 8 nodes show a fault
     """)
-    assert look(domain_view(describe_domain(FABRIC.planner, "fabric/p2/r10", FABRIC.now)), 100) == page("""
+    assert look(
+        domain_view(describe_domain(FABRIC.planner, LEADER, "fabric/p2/r10", FABRIC.now)), 100
+    ) == page("""
     OK  fabric/p2/r10: no shared fault.
       thresholds  link-down: threshold 3 (minimum share); link: threshold 3 (minimum share); silent:
                   threshold 3 (minimum share)
@@ -116,6 +120,27 @@ def test_the_topologies_of_nodes() -> None:
       topology    fabric 24 domains by labels pod, rack, 1 node lacks pod (node-200), 1 node lacks rack
                   (node-200)
     """)
+
+
+@pytest.mark.parametrize(
+    ("inventory", "heading"),
+    [(None, "there are no failure domains"), (Inventory(driver="570.1"), "no domain is degraded")],
+    ids=["no nodes", "versions only"],
+)
+def test_a_fleet_without_shared_hardware_is_not_ok(inventory: Inventory | None, heading: str) -> None:
+    fleet = Fleet(0)
+    if inventory is not None:
+        fleet.add(0, labels={})
+        fleet.report(0, inventory=inventory)
+        fleet.after(5.0)
+    shown = look(domain_list_view(list_domains(fleet.planner, fleet.now)), 200)
+    assert shown.startswith(f"UNKNOWN  {heading}; no shared hardware is named.\n")
+    assert (
+        "missing     racks, switches and power: no node has their labels, and the policy no nodeLocations\n"
+        in shown
+    )
+    assert "nodeLocations: racks.csv" in shown
+    assert ("driver 1 version" in shown) == (inventory is not None)
 
 
 def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
@@ -149,7 +174,7 @@ def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
 
 
 def test_the_incident_of_a_domain() -> None:
-    name = describe_domain(FABRIC.planner, FIRST, FABRIC.now).incident
+    name = describe_domain(FABRIC.planner, LEADER, FIRST, FABRIC.now).incident
     view = describe_incident(FABRIC.planner, LEADER, name, FABRIC.now)
     assert view is not None
     few = replace(view, symptoms=view.symptoms[:1])
@@ -250,7 +275,7 @@ def test_a_suppressed_check() -> None:
 
 
 def test_long_names_of_nodes_are_aligned() -> None:
-    view = describe_domain(FABRIC.planner, FIRST, FABRIC.now)
+    view = describe_domain(FABRIC.planner, LEADER, FIRST, FABRIC.now)
     names = "gpu-h100-0001", "gpu-h100-with-a-long-name"
     votes = tuple(replace(vote, node=name) for name, vote in zip(names, view.votes, strict=False))
     lines = look(domain_view(replace(view, votes=votes)), 120).splitlines()

@@ -10,8 +10,10 @@ from nodeguard.fleet_api.domain import describe_domain
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.text.domain import domain_view
 from nodeguard.fleet_api.text.incident import incident_view
+from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.finding import Health
 from nodeguard.model.job import NodeJob
+from nodeguard.model.pod import PodKey
 from nodeguard.wire.report import ReportedEvidence
 from tests.cli.fleet_output import LEADER, explained, look
 from tests.fleet.incidents.test_job_incidents import JOB, bad_start, of_job, start
@@ -73,8 +75,16 @@ def test_a_domain_names_the_jobs_of_its_incident() -> None:
     start(made, range(4), ago=9_000.0)
     fails(made)
     wait(made, 60.0)
-    text = look(domain_view(describe_domain(made.planner, FIRST, made.now)), 120)
+    text = look(domain_view(describe_domain(made.planner, LEADER, FIRST, made.now)), 120)
     assert f"  jobs        {JOB}\n" in text
+    at = int(made.now.wall)
+    drain = NodeAction(
+        ActionKind.DRAIN, "node-1", "uid-1", "quarantine of the node", at, pods=(PodKey("a", "b", "c", JOB),),
+        state=ActionState.SUCCEEDED, begun_at=at,
+    )  # fmt: skip
+    drained = describe_domain(made.planner, replace(LEADER, actions=(drain,)), FIRST, made.now)
+    gone = f"  jobs        {JOB}: 1 of 1 pod gone, evicted by the drain of node-1 since "
+    assert gone in look(domain_view(drained), 120)
 
 
 def test_an_incident_of_a_node_has_the_number_of_symptoms_that_it_does_not_list() -> None:
