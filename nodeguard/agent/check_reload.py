@@ -67,6 +67,8 @@ class CheckReload:
             if self._pending is not None:
                 self._pending.cancel()
             loop = asyncio.get_running_loop()
+            count, seconds = len(catalogue.checks), round(self._delay, 1)
+            logger.info("checks read", extra={"checks": count, "adopted_in_seconds": seconds})
             self._pending = loop.call_later(self._delay, self._take_over, catalogue, signals)
         self._task = None
         if self._is_requested:

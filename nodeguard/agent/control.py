@@ -149,6 +149,8 @@ async def serve_control(
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # such a client gets no answer
+        except asyncio.CancelledError:
+            pass  # the event loop ends: asyncio of Python 3.11 would print a traceback
         finally:
             writer.close()
 

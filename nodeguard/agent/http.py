@@ -104,6 +104,8 @@ async def serve_http(host: str, port: int, pages: Mapping[str, PageSource]) -> a
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # such a client gets no answer
+        except asyncio.CancelledError:
+            pass  # the event loop ends: asyncio of Python 3.11 would print a traceback
         finally:
             connections.pop(writer, None)
             writer.close()

@@ -14,6 +14,7 @@ from nodeguard.cli.local_agent import default_socket
 from nodeguard.cli.options import (
     AGENT_SOCKET_ENVIRONMENT,
     add_checks,
+    add_root,
     add_runbook_url_base,
     add_site,
     directory,
@@ -87,7 +88,7 @@ def build_parser() -> ArgumentParser:
     add("--log-format", choices=FORMATS, help="format of the log (auto: text on a terminal, else JSON)")
     add("--log-level", choices=LEVELS, help="lowest level that is logged (info)")
     add("--node", metavar="NAME", default="", help="name of the node ($NODE_NAME, or the host name)")
-    add("--root", metavar="DIR", type=directory, help="directory that is the machine's root (/)")
+    add_root(parser)
     add(
         "--from",
         dest="bundle",

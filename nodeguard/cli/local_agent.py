@@ -23,6 +23,9 @@ from nodeguard.wire.instruction import Instruction
 
 _Answer = TypeVar("_Answer", AgentStatus, AgentValues)
 
+# What to do if no agent runs on this machine.
+_START = "start nodeguard agent on this machine"
+
 # Seconds for a status, which takes no time.
 _STATUS_TIMEOUT = 10.0
 
@@ -44,10 +47,13 @@ def add_socket(parser: ArgumentParser) -> None:
     )
 
 
-def request(path: str, instruction: Instruction | InjectionRequest, within: float) -> str:
+def request(
+    path: str, instruction: Instruction | InjectionRequest, within: float, *, without_agent: str = _START
+) -> str:
     """Send an instruction to the agent, and return the message of its outcome.
 
-    within: seconds for the answer. Raises UsageError if the instruction is not carried out.
+    within: seconds for the answer. without_agent: what to do if no agent runs. Raises UsageError if the
+    instruction is not carried out.
     """
     try:
         json.decode(json.encode(instruction), type=type(instruction))
@@ -62,7 +68,7 @@ def request(path: str, instruction: Instruction | InjectionRequest, within: floa
             f"{path}: no answer within {within:g} s; the agent may still carry it out: see its log"
         ) from None
     except (OSError, DecodeError) as error:
-        raise _unreachable(path, error) from None
+        raise _unreachable(path, error, without_agent) from None
     if not outcome.done:
         raise UsageError(outcome.message)
     return outcome.message
@@ -87,12 +93,11 @@ def _query(path: str, query: Callable[[str, float], _Answer]) -> _Answer:
         raise _unreachable(path, error) from None
 
 
-def _unreachable(path: str, error: Exception) -> UsageError:
+def _unreachable(path: str, error: Exception, without_agent: str = _START) -> UsageError:
     if isinstance(error, PermissionError):
         return UsageError(f"{path}: permission denied: run it as root")
     if isinstance(error, DecodeError):
         remedy = "name the socket of an agent; for the socket of an aggregator, leave out --agent"
         return UsageError(f"no agent answers at {path} (another program answers there): {remedy}")
     reason = getattr(error, "strerror", None) or error
-    remedy = "start nodeguard agent on this machine, or set --socket"
-    return UsageError(f"no agent answers at {path} ({reason}): {remedy}")
+    return UsageError(f"no agent answers at {path} ({reason}): {without_agent}, or set --socket")

@@ -109,6 +109,12 @@ def add_family(parser: ArgumentParser) -> None:
     parser.add_argument("-f", "--family", metavar="FAMILY,…", action="append", default=[], help=about)
 
 
+def add_root(parser: ArgumentParser) -> None:
+    """Add --root."""
+    about = "directory that is the machine's root (/)"
+    parser.add_argument("--root", metavar="DIR", type=directory, help=about)
+
+
 def add_machine(parser: ArgumentParser) -> None:
     """Add the options of a command that reads a machine once: --platform, --instance-type and --timeout."""
     add_site(parser)

@@ -127,7 +127,10 @@ def _get_of_node(
     node = [f"node={quote_name(options.node)}"] if options.node else []
     try:
         return client.get(_target(path, *query, *node), schema)
-    except NotFoundError:
+    except NotFoundError as error:
+        if not node:
+            # An earlier version does not have the list.
+            raise UsageError(f"{error}; both sides must be of one version") from None
         raise node_not_found(client, options.node) from None
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 FieldPath = tuple["str | int | EllipsisType", ...]
 
 
+# Characters of a field and of a message, which may quote a damaged file, as text.
+_FIELD, _MESSAGE = 100, 400
+
+
 class ConfigProblem(Struct, frozen=True):
     """One problem of a configuration file: the detail of an error, or a warning. As text, one line.
 
@@ -32,9 +36,16 @@ class ConfigProblem(Struct, frozen=True):
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
-        text = ": ".join(part for part in (place, self.field, self.message, self.remedy) if part)
+        field, message = _limited(self.field, _FIELD), _limited(self.message, _MESSAGE)
+        text = ": ".join(part for part in (place, field, message, self.remedy) if part)
         # Text from the file may contain a line break or a control sequence of a terminal.
         return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _limited(text: str, limit: int) -> str:
+    """Return the begin and the end of a text, where it is longer than `limit` characters."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]}…{text[-half:]}"
 
 
 class ConfigError(UserError):

@@ -78,12 +78,15 @@ class SimulatedAgent:
         return self._healthy_reports[subsystem]
 
     def fault_reports(self, kind: FaultKind, target_index: int, duration: float) -> tuple[TimedReport, ...]:
-        """Return the reports about a single fault of a target."""
+        """Return the reports about a single fault of a target. Faults that end before the same evaluation
+        have the same reports.
+        """
         if kind.subsystem is None:
             return ()
-        key = kind.name, target_index, duration
+        end = _next_evaluation(duration)
+        key = kind.name, target_index, end
         if key not in self._fault_reports:
-            self._fault_reports[key] = self.reports(kind.subsystem, kind.changes(target_index, duration))
+            self._fault_reports[key] = self.reports(kind.subsystem, kind.changes(target_index, end))
         return self._fault_reports[key]
 
     def reports(self, subsystem: Subsystem, changes: Sequence[MachineChange]) -> tuple[TimedReport, ...]:
@@ -129,12 +132,17 @@ def _evaluation_times(
     changed: set[float] = set()
     ends: set[float] = set()
     for change in changes:
-        at = ceil(change.after / EVALUATION_SECONDS) * EVALUATION_SECONDS
+        at = _next_evaluation(change.after)
         changed.add(at)
-        ends.update(at + ceil(delay / EVALUATION_SECONDS) * EVALUATION_SECONDS for delay in delays(change))
+        ends.update(at + _next_evaluation(delay) for delay in delays(change))
     times = sorted({-2 * EVALUATION_SECONDS, -EVALUATION_SECONDS} | changed | ends)
     after_gap = (at for before, at in pairwise(times) if at in changed or at - before > _MAX_GAP)
     return sorted({*times, *(at - EVALUATION_SECONDS for at in after_gap)})
+
+
+def _next_evaluation(seconds: float) -> float:
+    """Return the time of the first evaluation after some seconds, in seconds since the fault began."""
+    return ceil(seconds / EVALUATION_SECONDS) * EVALUATION_SECONDS
 
 
 class _Delays:

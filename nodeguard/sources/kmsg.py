@@ -127,10 +127,11 @@ def patterns_by_prefix(patterns: Iterable[LogPattern]) -> dict[str, tuple[LogPat
     them.
     """
     prefixes = [(literal_prefix(pattern.pattern), pattern) for pattern in patterns]
-    return {
-        prefix: tuple(pattern for own, pattern in prefixes if own in {"", prefix})
-        for prefix in {"", *(own for own, _ in prefixes)}
-    }
+    table: dict[str, list[LogPattern]] = {"": [], **{prefix: [] for prefix, _ in prefixes}}
+    for prefix, pattern in prefixes:
+        for tried in [table[prefix]] if prefix else table.values():
+            tried.append(pattern)
+    return {prefix: tuple(tried) for prefix, tried in table.items()}
 
 
 def literal_prefix(pattern: str) -> str:

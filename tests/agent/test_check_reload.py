@@ -26,7 +26,9 @@ async def test_reads_do_not_overlap_and_the_newest_is_adopted(log: LogLines) -> 
     assert len(catalogues) == 2
     assert len(adopted) == 1
     assert adopted[0] is catalogues[1]
-    assert log.lines == [{"level": "info", "msg": "checks reloaded", "checks": 0}]
+    # An operator sees at once that the request was carried out, and when the checks are used.
+    read_line = {"level": "info", "msg": "checks read", "checks": 0, "adopted_in_seconds": 0.1}
+    assert log.lines == [read_line, read_line, {"level": "info", "msg": "checks reloaded", "checks": 0}]
 
 
 async def test_invalid_checks_are_refused_with_the_error(log: LogLines) -> None:

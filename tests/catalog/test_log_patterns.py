@@ -104,15 +104,20 @@ def test_no_line_keeps_a_pattern_busy(pattern: LogPattern) -> None:
     expression = re.compile(pattern.pattern)
     texts = [pattern.example, *(row for row in NEAR_MISSES if row[:4] == pattern.example[:4])]
     for text in texts:
-        for cut in range(1, len(text) + 1, 3):
-            for piece in {text[cut - 1], text[max(0, cut - 8) : cut], text[cut - 1 :], " ", "a", "0", "x: "}:
-                line = (text[:cut] + piece * 1024)[:1024]
-                assert any(_seconds(expression, line) < 0.05 for _ in range(3)), line
+        lines = [
+            (text[:cut] + piece * 1024)[:1024]
+            for cut in range(1, len(text) + 1, 3)
+            for piece in {text[cut - 1], text[max(0, cut - 8) : cut], text[cut - 1 :], " ", "a", "0", "x: "}
+        ]
+        if _seconds(expression, lines) >= 0.05:
+            for line in lines:
+                assert any(_seconds(expression, [line]) < 0.05 for _ in range(3)), line
 
 
-def _seconds(expression: re.Pattern[str], line: str) -> float:
+def _seconds(expression: re.Pattern[str], lines: list[str]) -> float:
     began = time.thread_time()
-    expression.match(line)
+    for line in lines:
+        expression.match(line)
     return time.thread_time() - began
 
 

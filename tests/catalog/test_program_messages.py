@@ -95,6 +95,10 @@ def test_a_cause_that_needs_the_machine_names_its_checks() -> None:
         ("the training hangs", "either", "nvlink-down"),
         ("RuntimeError: CUDA error: an illegal memory access was encountered", "program", "gpu-xid-workload"),
         ("RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.", "either", "out-of-memory"),
+        ("out of memory", "either", "out-of-memory"),
+        ("CUDA error 700", "program", "gpu-xid-workload"),
+        ("CUDA error: 719", "either", "gpu-xid-fatal"),
+        ("NVML_ERROR_GPU_IS_LOST", "machine", "gpu-lost"),
     ],
 )
 def test_a_text_that_people_paste_is_explained(text: str, cause: str, check: str) -> None:
@@ -104,6 +108,6 @@ def test_a_text_that_people_paste_is_explained(text: str, cause: str, check: str
     assert check in message.checks
 
 
-@pytest.mark.parametrize("text", ["ecc", "memory", "out of memory", "hanging processes of a disk", "timeout"])
+@pytest.mark.parametrize("text", ["ecc", "memory", "hanging processes of a disk", "timeout"])
 def test_words_of_a_search_are_no_message(text: str) -> None:
     assert find_program_message(MESSAGES, text) is None

@@ -7,11 +7,16 @@ import socket
 import subprocess
 import sys
 import threading
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from nodeguard.cli.aggregator_client import AggregatorClient
 from nodeguard.cli.main import main
+from nodeguard.cli.resource_lists import _get_of_node
+from nodeguard.cli.usage import UsageError
+from nodeguard.fleet_api.schema.action import ActionList
 from tests.cli.fleet_commands import ACTIONS, name, printed, refused
 
 pytestmark = pytest.mark.usefixtures("fleet_commands")
@@ -185,3 +190,9 @@ def test_the_commands_import_no_server(fleet_socket: str) -> None:
             check=False,
         )
         assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_list_that_an_earlier_aggregator_does_not_have_is_an_error() -> None:
+    client = AggregatorClient(Namespace(socket=None, command_line="nodeguard get actions"))
+    with pytest.raises(UsageError, match=r"Not Found: there is .*; both sides must be of one version"):
+        _get_of_node(client, "later-list", ActionList, Namespace(node=None))

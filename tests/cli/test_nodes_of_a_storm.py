@@ -20,7 +20,8 @@ def test_a_marked_node(storm: Fleet) -> None:
       mark        quarantine, set 2023-11-14 22:26:20 UTC, just now
       waiting for gpu-lost to pass (still failing)
       action      reset the GPU
-      how         kubectl drain node-2 --ignore-daemonsets --delete-emptydir-data
+      how         # This empties all GPUs of the node:
+                  kubectl drain node-2 --ignore-daemonsets --delete-emptydir-data
                   POD=$(kubectl get pods -n nodeguard -l \\
                   app.kubernetes.io/name=nodeguard-agent --field-selector \\
                   spec.nodeName=node-2 -o name)
@@ -59,7 +60,8 @@ def test_a_node_with_a_withheld_mark(storm: Fleet) -> None:
       evidence    nvml: gone
       mark        withheld: hold on the node: alice debugs it
       action      reset the GPU
-      how         kubectl drain node-7 --ignore-daemonsets --delete-emptydir-data
+      how         # This empties all GPUs of the node:
+                  kubectl drain node-7 --ignore-daemonsets --delete-emptydir-data
                   POD=$(kubectl get pods -n nodeguard -l \\
                   app.kubernetes.io/name=nodeguard-agent --field-selector \\
                   spec.nodeName=node-7 -o name)

@@ -135,3 +135,10 @@ def test_places_are_read_and_named() -> None:
     assert field_name((3, "examples", 1)) == "examples[1]"
     assert field_name(("where", ..., 0)) == "where[...][0]"
     assert field_name((3,)) == ""
+
+
+def test_a_message_quotes_only_the_ends_of_a_long_text() -> None:
+    error = str(ConfigError("racks.csv", 1, "x" * 5000, "y" * 5000, "write `node`"))
+    assert error.startswith("racks.csv:1: xxx")
+    assert error.endswith("yyy: write `node`")
+    assert len(error) < 550

@@ -19,6 +19,7 @@ from nodeguard.config.errors import ConfigError
 from nodeguard.config.regular_file import read_regular_file
 from nodeguard.config.yaml_document import load_yaml
 from nodeguard.kube.credentials import file_content
+from nodeguard.kube.kubeconfig import load_kubeconfig
 from nodeguard.local.client_tls import client_context
 
 READERS: dict[str, Callable[[str], object]] = {
@@ -77,3 +78,10 @@ def test_yaml_is_read_from_a_pipe_with_a_writer() -> None:
     assert load_yaml(Path(f"/dev/fd/{reading}")).data == {"a": 1}
     writer.join()
     os.close(reading)
+
+
+def test_a_named_pipe_is_no_kubeconfig(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="a named pipe, not a regular file"):
+        asyncio.run(load_kubeconfig(f"{tmp_path}/missing:{path}"))

@@ -42,6 +42,19 @@ def test_kinds_without_a_report(agent: SimulatedAgent, kind: str) -> None:
     assert agent.fault_reports(FAULT_KINDS[kind], 0, HOUR) == ()
 
 
+@pytest.mark.parametrize("kind", ["port-down", "throttled", "row-remap-failed"])
+def test_faults_that_end_before_the_same_evaluation_share_their_reports(
+    agent: SimulatedAgent, kind: str
+) -> None:
+    reports = agent.fault_reports(FAULT_KINDS[kind], 0, 900.0)
+    subsystem = FAULT_KINDS[kind].subsystem
+    assert subsystem is not None
+    for seconds in (890.1, 897.3):
+        assert agent.fault_reports(FAULT_KINDS[kind], 0, seconds) is reports
+        assert agent.reports(subsystem, FAULT_KINDS[kind].changes(0, seconds)) == reports
+    assert agent.fault_reports(FAULT_KINDS[kind], 0, 890.0) != reports
+
+
 def test_a_warning_follows_the_end_of_a_fault(agent: SimulatedAgent) -> None:
     reports = agent.fault_reports(FAULT_KINDS["port-down"], 1, 2 * HOUR)
     expected = [(30.0, Health.FATAL), (2 * HOUR, Health.WARNING), (26 * HOUR, Health.OK)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from fixtures.bundles import bundle_path
+from tests.executors.receiver import documented_receiver
 from tests.paths import ROOT
 from tests.slurm.cluster import SlurmCluster, running_slurm
 from tests.waiting import until
@@ -117,7 +119,7 @@ def test_a_fatal_finding_drains_the_node_once(site: Site) -> None:
     assert site.node.run("gpu-1") == 1
     assert site.slurm.state("gpu-1") == "IDLE+DRAIN"
     reason = site.slurm.reason("gpu-1")
-    assert reason.startswith("nodeguard: gpu-off-bus should take no work. GPU lost: GPU 5 (0000:c3:00")
+    assert reason.startswith("nodeguard: GPU lost: GPU 5 (0000:c3:00")
     assert site.slurm.state("gpu-2") == "IDLE"
     [line] = site.node.log()
     assert "gpu-1 is drained: FATAL" in line
@@ -131,7 +133,38 @@ def test_a_rehearsal_drains_a_healthy_node(site: Site) -> None:
     program = f'cd {ROOT}; exec {sys.executable} -m nodeguard.cli.main "$@"'
     site.node.install("nodeguard", program)
     assert site.node.run("gpu-1", NODEGUARD_FROM="fixtures/gpu-off-bus") == 1
-    assert site.slurm.reason("gpu-1").startswith("nodeguard: gpu-off-bus should take no work. GPU lost")
+    assert site.slurm.reason("gpu-1").startswith("nodeguard: GPU lost")
+
+
+def test_a_person_who_runs_it_sees_its_messages(site: Site) -> None:
+    site.node.replays(FATAL)
+    control, terminal = pty.openpty()
+    subprocess.run(
+        [site.node.script], env={**os.environ, "SLURMD_NODENAME": "gpu-1"}, stderr=terminal, check=False
+    )
+    os.close(terminal)
+    with open(control, "rb", buffering=0) as output:
+        assert b"gpu-1 is drained: FATAL  gpu-off-bus should take no work. GPU lost" in output.read(4096)
+    assert len(site.node.log()) == 1
+
+
+def test_the_documented_receiver_drains_and_resumes_only_its_own_nodes(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", site.slurm.environment["SLURM_CONF"])
+    set_marks = documented_receiver()["set_marks_in_slurm"]
+    cause = {"check": "gpu-lost", "target": "gpu/0000:3b:00", "message": "the GPU is lost"}
+    marks = [{"kind": "quarantine", "causes": [cause]}]
+    set_marks("gpu-1", marks)
+    assert site.slurm.reason("gpu-1").startswith("nodeguard: gpu-lost gpu/0000:3b:00 the GPU is lost [")
+    set_marks("gpu-1", [{"kind": "quarantine", "causes": [{**cause, "message": ""}]}])
+    assert site.slurm.reason("gpu-1").startswith("nodeguard: gpu-lost gpu/0000:3b:00 the GPU is lost [")
+    set_marks("gpu-1", [])
+    until(lambda: site.slurm.state("gpu-1") == "IDLE")
+    site.slurm.ask("scontrol", "update", "NodeName=gpu-2", "State=DRAIN", "Reason=alice: new cables")
+    for new_marks in (marks, []):
+        set_marks("gpu-2", new_marks)
+        assert site.slurm.reason("gpu-2").startswith("alice: new cables")
 
 
 def test_a_node_that_is_out_of_service_keeps_the_reason_of_its_administrator(site: Site) -> None:
@@ -149,7 +182,7 @@ def test_a_node_that_was_resumed_is_drained_again_whatever_reason_is_left(site: 
     site.slurm.ask("scontrol", "update", "NodeName=gpu-1", "State=DRAIN", "Reason=alice: new cables")
     site.slurm.resume("gpu-1")
     assert site.node.run("gpu-1") == 1
-    assert "nodeguard: gpu-off-bus" in site.slurm.reason("gpu-1")
+    assert "nodeguard: GPU lost" in site.slurm.reason("gpu-1")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +233,7 @@ def test_as_prolog_it_keeps_the_job_off_until_the_node_is_repaired(site: Site) -
     )
     until(lambda: "DRAIN" in site.slurm.state("gpu-1"))
     until(lambda: "PENDING BeginTime" in site.slurm.ask("squeue", "-h", "-o", "%T %r"))
-    assert site.slurm.reason("gpu-1").startswith("nodeguard: gpu-off-bus")
+    assert site.slurm.reason("gpu-1").startswith("nodeguard: GPU lost")
     assert not output.exists()
     site.node.replays(HEALTHY)
     site.slurm.resume("gpu-1")
@@ -216,7 +249,7 @@ def test_slurmd_runs_it_at_an_interval(tmp_path: Path) -> None:
         with running_slurm(tmp_path, ["gpu-1"], settings) as slurm:
             node.replays(FATAL)
             until(lambda: slurm.state("gpu-1") == "IDLE+DRAIN")
-            assert slurm.reason("gpu-1").startswith("nodeguard: gpu-off-bus")
+            assert slurm.reason("gpu-1").startswith("nodeguard: GPU lost")
 
 
 def test_as_epilog_it_drains_the_node_of_a_job_with_the_fault_as_its_reason(tmp_path: Path) -> None:
@@ -228,4 +261,4 @@ def test_as_epilog_it_drains_the_node_of_a_job_with_the_fault_as_its_reason(tmp_
             node.replays(FATAL)
             slurm.ask("srun", "true")
             until(lambda: slurm.state("gpu-1") == "IDLE+DRAIN")
-            assert slurm.reason("gpu-1").startswith("nodeguard: gpu-off-bus should take no work. GPU lost")
+            assert slurm.reason("gpu-1").startswith("nodeguard: GPU lost")

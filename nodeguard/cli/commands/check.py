@@ -17,6 +17,7 @@ from nodeguard.cli.options import (
     add_family,
     add_machine,
     add_output,
+    add_root,
     add_runbook_url_base,
     directory,
 )
@@ -84,6 +85,7 @@ def build_parser() -> ArgumentParser:
         type=directory,
         help="check a recording instead of this machine",
     )
+    add_root(parser)
     add(
         "-d",
         "--duration",
@@ -128,6 +130,8 @@ def _check_recording(task: CheckTask) -> CheckResult:
     from nodeguard.pipeline.replay import replay_verdicts  # noqa: PLC0415 - a live check needs no recordings
 
     options = task.options
+    if options.root:
+        raise UsageError("--root excludes --from: a recording has its own root")
     if options.seconds is not None:
         raise UsageError("--duration cannot be used with --from: a recording is checked to its end")
     recording = Recording.open(options.bundle)
@@ -161,7 +165,7 @@ def _check_machine(task: CheckTask) -> CheckResult:
 
     options = task.options
     judgement = task.judgement(PlatformHints(options.platform, options.instance_type))
-    with LiveMachine() as machine, progress("observing", options.seconds or 0.0):
+    with LiveMachine(options.root or "") as machine, progress("observing", options.seconds or 0.0):
         verdict = evaluate_live(machine, task.sources, judgement, options.seconds or 0.0, options.timeout)
         hostname = os.environ.get("NODE_NAME") or os.uname().nodename
         site = live_site(judgement.site(hostname), os.environ, os.path.exists)

@@ -16,7 +16,7 @@ from nodeguard.cli.options import (
     USER_KUBECONFIG,
     add_kubeconfig,
     add_output,
-    directory,
+    add_root,
     require_for_kubeconfig,
 )
 from nodeguard.cli.render.doctor import diagnostics_view
@@ -64,7 +64,7 @@ def build_parser() -> ArgumentParser:
     add("-n", "--namespace", default="nodeguard", metavar="NAME", help="namespace of nodeguard (nodeguard)")
     add_kubeconfig(parser, "with --cluster", USER_KUBECONFIG)
     add("--config", metavar="FILE", help=f"settings of the agent (default: {_CONFIG} if it exists)")
-    add("--root", metavar="DIR", type=directory, help="directory that is the machine's root (/)")
+    add_root(parser)
     add_socket(parser)
     add_output(parser, "text", "json", "yaml")
     return parser

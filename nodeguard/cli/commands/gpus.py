@@ -24,6 +24,8 @@ from nodeguard.wire.instruction import MAX_DETACH_SECONDS, DetachGpus
 # Seconds: detaching waits for the driver's current answer, and for the end of the worker that reads it.
 _TIMEOUT = 150.0
 
+_NO_AGENT = "if none runs on this machine, none holds a GPU: go on with the reset"
+
 # Names of GPUs: the forms that nodeguard, lspci and nvidia-smi print. A GPU is function 0 of its PCI device.
 _PREFIX = re.compile(r"^gpu[/ ]", re.IGNORECASE)
 _INDEX = re.compile(r"[0-9]{1,3}")
@@ -38,7 +40,7 @@ def run(options: Namespace) -> int:
         case "attach" if options.node:
             _ask_aggregator(options, 0)
         case "attach":
-            request(options.socket, DetachGpus(_id(), 0.0), _TIMEOUT)
+            request(options.socket, DetachGpus(_id(), 0.0), _TIMEOUT, without_agent=_NO_AGENT)
             print_output("The agent reads the GPUs again.")
         case "status":
             _print_status(options)
@@ -51,7 +53,7 @@ def _detach(options: Namespace) -> None:
         _ask_aggregator(options, max(1, round(options.duration)), named)
         return
     instruction = DetachGpus(_id(), options.duration, named)
-    gpus = request(options.socket, instruction, _TIMEOUT)
+    gpus = request(options.socket, instruction, _TIMEOUT, without_agent=_NO_AGENT)
     until = rfc3339(time.time() + options.duration)
     # The agent appends to the GPUs why a restart would lose this.
     print_message(f"The agent is detached until {until} from {gpus}; to end this: nodeguard gpus attach")

@@ -25,6 +25,8 @@ from nodeguard.kube.reading import Right, get_object, has_right, list_objects
 _NAME = "nodeguard-aggregator"
 _DEPLOYMENT = f"deployment/{_NAME}"
 _AGENT = "nodeguard-agent"
+# Where the chart mounts the root of the node.
+AGENT_ROOT = "/host"
 _POD = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 _ROLE = "the Role nodeguard-admin (value roles.admin.enabled of the chart)"

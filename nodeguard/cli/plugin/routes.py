@@ -11,6 +11,8 @@ _FLEET = frozenset({
     "unmark",
 })  # fmt: skip
 _AGENT = frozenset({"clear", "inject"})
+# Commands that read the machine on which they run: with `--on` a node, in the pod of its agent.
+READS_MACHINE = frozenset({"check", "doctor"})
 
 # Commands that record who runs them; in a pod all operators are the same user.
 RECORDS_OPERATOR = frozenset({"clear", "drain", "gpus", "incidents", "pause", "resume", "unmark"})
@@ -25,9 +27,12 @@ class Route(Enum):
     NODE = "node"
 
 
-def is_local(name: str) -> bool:
-    """Return whether a command runs here whatever its options are. name: its first word."""
-    return name not in _FLEET | _AGENT
+def is_local(name: str, *, has_node: bool = False) -> bool:
+    """Return whether a command runs here whatever its options are.
+
+    name: its first word. has_node: whether `--on` names a node.
+    """
+    return name not in _FLEET | _AGENT and not (has_node and name in READS_MACHINE)
 
 
 def route(name: str, options: Namespace) -> Route:
@@ -41,8 +46,14 @@ def route(name: str, options: Namespace) -> Route:
             return Route.HERE
         case "unmark" if options.without_aggregator:
             return Route.HERE
-        case "gpus" if not getattr(options, "node", ""):
-            return Route.NODE
-        case "status" if options.agent:
-            return Route.NODE
+        case "check" | "doctor":
+            return Route.HERE if _reads_no_machine(options) else Route.NODE
+        case "gpus" | "status":
+            asks_agent = options.agent if name == "status" else not getattr(options, "node", "")
+            return Route.NODE if asks_agent else Route.POD
     return Route.NODE if name in _AGENT else Route.POD
+
+
+def _reads_no_machine(options: Namespace) -> bool:
+    """Return whether `check` reads a recording, or `doctor` the cluster."""
+    return bool(getattr(options, "bundle", None) or getattr(options, "cluster", False))

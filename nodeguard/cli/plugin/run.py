@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from nodeguard.cli.plugin.options import NAMESPACE, ClusterOptions, split_options, with_options
-from nodeguard.cli.plugin.routes import RECORDS_OPERATOR, Route, is_local, route
+from nodeguard.cli.plugin.routes import READS_MACHINE, RECORDS_OPERATOR, Route, is_local, route
 from nodeguard.cli.program import PROGRAM, as_typed
 from nodeguard.cli.run import HELP, command_list, run_command
 from nodeguard.cli.streams import print_output
@@ -23,7 +23,7 @@ here.
 Options, as of kubectl:
   --context NAME, --kubeconfig FILE  the cluster
   --as USER, --as-group GROUP        act as another user, and as member of a group (repeatable)
-  --on NODE                          ask the agent of a node: status --agent, clear, inject, gpus
+  --on NODE                          a node: check, doctor, status --agent, clear, inject, gpus
   -n, --namespace NAME               namespace of nodeguard ({NAMESPACE}); -n only before the command
 """
 
@@ -36,7 +36,7 @@ def run_plugin(words: Sequence[str]) -> int:
         print_output(as_typed(f"{_USAGE}\n{command_list()}"))
         return OK if command else UNKNOWN
     name = command[0]
-    if is_local(name):
+    if is_local(name, has_node=bool(cluster.node)):
         _refuse_node(cluster)
         return _run_here(cluster, command)
     module = import_module(f"nodeguard.cli.commands.{name}")
@@ -51,7 +51,7 @@ def run_plugin(words: Sequence[str]) -> int:
         return _run_here(cluster, command)
     try:
         from nodeguard.cli.plugin.incident_client import IncidentClient  # noqa: PLC0415 - needs the aggregator's packages
-        from nodeguard.cli.plugin.pod import run_in_pod, run_on_node  # noqa: PLC0415
+        from nodeguard.cli.plugin.pod import AGENT_ROOT, run_in_pod, run_on_node  # noqa: PLC0415
     except ModuleNotFoundError:
         raise UsageError(MISSING_EXTRA) from None
     if place is Route.INCIDENTS:
@@ -61,7 +61,8 @@ def run_plugin(words: Sequence[str]) -> int:
     # In a pod all operators are the same user.
     operator = [f"--by={options.by}"] if name in RECORDS_OPERATOR and hasattr(options, "by") else []
     if place is Route.NODE:
-        return run_on_node(cluster, with_options(command, operator))
+        root = [f"--root={AGENT_ROOT}"] if name in READS_MACHINE and not options.root else []
+        return run_on_node(cluster, with_options(command, [*operator, *root]))
     return run_in_pod(cluster, with_options(command, operator))
 
 
@@ -85,6 +86,6 @@ def _run_here(cluster: ClusterOptions, command: Sequence[str]) -> int:
 
 
 def _refuse_node(cluster: ClusterOptions) -> None:
-    """Refuse the node of an agent for a command that does not ask one. Raises UsageError."""
+    """Refuse a node for a command that does not run on one. Raises UsageError."""
     if cluster.node:
-        raise UsageError("--on is for commands that ask an agent: status --agent, clear, inject, and gpus")
+        raise UsageError("--on is for commands on a node: check, doctor, status --agent, clear, inject, gpus")

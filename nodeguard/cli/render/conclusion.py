@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from nodeguard.cli.scope import reported_health
@@ -11,6 +11,7 @@ from nodeguard.fleet_api.text.phrases import count_noun, target_text
 from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import rfc3339
+from nodeguard.model.target import NODE
 
 # Seconds within which the driver logs all that follows from one error of an application. It takes
 # milliseconds on an idle node; a slow console delays lines by seconds.
@@ -71,7 +72,8 @@ def _conclusion(subject: str, verdict: Verdict, reason: str, selection: str, *, 
         because = reason or "no check could be evaluated"
         return f"the health of {subject} is unknown: {because}.{worst}{unread}"
     if verdict.findings:
-        return f"{subject} {_WORK[verdict.health]}. {_worst(verdict.findings)}{unread}"
+        programs = _applications(verdict) if are_programs_first(verdict) else ""
+        return f"{subject} {_WORK[verdict.health]}.{programs} {_worst(verdict.findings)}{unread}"
     if is_incomplete:
         text = f"no fault was found on {subject}, but not all of it was recorded."
     elif selection:
@@ -86,6 +88,25 @@ def _conclusion(subject: str, verdict: Verdict, reason: str, selection: str, *, 
 def is_healthy(verdict: Verdict) -> bool:
     """Return whether all that applies was read and nothing is wrong."""
     return verdict.known_health == Health.OK and not verdict.read_failures
+
+
+def are_programs_first(verdict: Verdict) -> bool:
+    """Return whether the errors of applications come before the findings.
+
+    A warning leaves the node in service, so the program that ended is the first question, unless a warning
+    may be its cause.
+    """
+    errors = [error for finding in verdict.informational for error in application_errors(finding)]
+    return bool(errors) and verdict.health == Health.WARNING and are_gpus_unsuspected(verdict, errors)
+
+
+def are_gpus_unsuspected(verdict: Verdict, errors: Iterable[ApplicationError]) -> bool:
+    """Return whether each error names its GPU, and no finding is about such a GPU or one of its links."""
+    gpus = {error.target for error in errors}
+    suspects = {target for finding in verdict.findings for target in (finding.target, *finding.targets)}
+    return NODE not in gpus and not any(
+        target == gpu or target.startswith(f"{gpu}/") for gpu in gpus for target in suspects
+    )
 
 
 def _worst(findings: Sequence[Finding]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from nodeguard.cli.render.conclusion import (
     ApplicationError,
     application_errors,
+    are_gpus_unsuspected,
+    are_programs_first,
     error_text,
     finding_text,
     is_healthy,
@@ -77,6 +79,10 @@ def verdict_view(
     if text.unrecorded and not quiet:
         facts.append(Field("missing", text.unrecorded, name_style="warning"))
     sections = [Section(headline(text), tuple(facts))]
+    programs = () if quiet else tuple(_program_errors(text, detail))
+    are_first = programs and are_programs_first(verdict)
+    if are_first:
+        sections.append(Section(None, programs))
     shown: set[tuple[str, ...]] = set()
     in_full = len(verdict.findings) if detail.findings is None else detail.findings
     for finding in verdict.findings[:in_full]:
@@ -86,7 +92,7 @@ def verdict_view(
     sections += map(_line, verdict.findings[in_full:][: detail.lines])
     others: list[Iterable[Field | Note]] = []
     if not quiet:
-        others.append(_informational(text, detail))
+        others.append((*(() if are_first else programs), *_notes(text, detail)))
     if verbose:
         others += (map(_counter, verdict.counter_totals), map(_passed, verdict.passed))
     others.append(map(_unreadable, verdict.read_failures[: detail.others]))
@@ -113,7 +119,7 @@ def _last(verdict: Verdict, detail: Detail, *, quiet: bool) -> Iterator[Note]:
     more = ""
     if detail != EVERYTHING:
         more = f"{listed or 'more details'}: add -v to see everything"
-    if quiet or not verdict.evaluated:
+    if quiet or not verdict.passed:
         if more:
             yield Note(more, "dim")
         return
@@ -167,17 +173,13 @@ def _joined(text: str) -> str:
     return " ".join((first, *(line.removeprefix(prefix).strip() for line in rest)))
 
 
-def _informational(text: VerdictText, detail: Detail) -> Iterator[Field]:
-    """Yield what does not affect the node's health: the errors of applications, then the rest."""
+def _program_errors(text: VerdictText, detail: Detail) -> Iterator[Field]:
+    """Yield the errors of applications, with their cause and remedy."""
     verdict = text.verdict
     errors: dict[str, list[ApplicationError]] = {}
-    others = []
     after: dict[Finding, list[ApplicationError]] = {}
     for finding in verdict.informational:
-        listed = application_errors(finding)
-        if not listed:
-            others.append(finding)
-        for error in listed:
+        for error in application_errors(finding):
             fault = preceding_fault(error, (*verdict.findings, *text.elsewhere))
             if fault is None:
                 errors.setdefault(finding.remedy, []).append(error)
@@ -201,8 +203,13 @@ def _informational(text: VerdictText, detail: Detail) -> Iterator[Field]:
             where = "" if error.target == NODE else f"{_short(error.target, error.hardware)}, "
             yield Field("application", f"{where}{error_text(error, text.instant.wall)}")
         hidden = len(listed) - detail.errors
-        more = f"{hidden} earlier: see -o json. " if hidden > 0 else ""
+        more = f"{count_noun(hidden, 'other error')} before: see -o json. " if hidden > 0 else ""
         yield Field("", f"{more}{_cause(text, listed)}{remedy}")
+
+
+def _notes(text: VerdictText, detail: Detail) -> Iterator[Field]:
+    """Yield the other findings that do not affect the node's health."""
+    others = [finding for finding in text.verdict.informational if not application_errors(finding)]
     for finding in others[: detail.others]:
         times = sum(evidence.count for evidence in finding.evidence)
         count = f", {times} times" if times > 1 else ""
@@ -212,21 +219,14 @@ def _informational(text: VerdictText, detail: Detail) -> Iterator[Field]:
         )
 
 
-def _cause(text: VerdictText, errors: Iterable[ApplicationError]) -> str:
+def _cause(text: VerdictText, errors: Sequence[ApplicationError]) -> str:
     """Return whether the node may have caused the errors of applications; empty if a check suspects it."""
     verdict = text.verdict
     if is_healthy(verdict) and not text.is_partial:
         return "The program caused this: the node is healthy. "
-    gpus = {error.target: _short(error.target, error.hardware) for error in errors if error.target != NODE}
-    suspects = {target for finding in verdict.findings for target in (finding.target, *finding.targets)}
-    if (
-        not gpus
-        or not verdict.evaluated
-        or any(
-            target == suspect or suspect.startswith(f"{target}/") for target in gpus for suspect in suspects
-        )
-    ):
+    if not verdict.evaluated or not are_gpus_unsuspected(verdict, errors):
         return ""
+    gpus = {error.target: _short(error.target, error.hardware) for error in errors}
     return f"No check finds a fault of {first_names(gpus.values())}. "
 
 

@@ -25,7 +25,7 @@ _LONGEST = 300
 _MOST_CAUSES = 50
 
 
-class PostedCause(Struct, frozen=True, omit_defaults=True):
+class PostedCause(Struct, frozen=True):
     """One cause of a mark, as a webhook receives it."""
 
     since: str

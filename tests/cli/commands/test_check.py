@@ -103,6 +103,11 @@ def test_quiet_prints_nothing_where_all_checks_pass(capsys: pytest.CaptureFixtur
             ["--from", HEALTHY, "--duration", "30s"],
             "--duration cannot be used with --from: a recording is checked",
         ),
+        (["--from", HEALTHY, "--root", "/host"], "--root excludes --from: a recording has its own root"),
+        (
+            ["--root", "/nowhere"],
+            "/nowhere/proc/sys/kernel/random/boot_id: No such file or directory: --root names",
+        ),
         (["--from", HEALTHY, "--platform", "h200"], "platform 'h200' is unknown: "),
         (["--duration", "soon"], "'soon' is not a duration: expected a value like 30s, 10m or 2h"),
         (["--checks", "/nowhere"], "/nowhere: cannot be read: No such file or directory: name a folder"),

@@ -102,13 +102,14 @@ def test_missing_agent_is_reported_with_reason_and_remedy(
     missing, stale = str(tmp_path / "missing.sock"), str(tmp_path / "stale.sock")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(stale)
-    remedy = "start nodeguard agent on this machine, or set --socket"
+    start = "start nodeguard agent on this machine, or set --socket"
+    reset = "if none runs on this machine, none holds a GPU: go on with the reset, or set --socket"
     for path, reason in ((missing, "No such file or directory"), (stale, "Connection refused")):
-        for command in (
-            ["gpus", "detach", "-d", "1m"],
-            ["gpus", "attach"],
-            ["clear", "a", "node"],
-            ["status", "--agent"],
+        for command, remedy in (
+            (["gpus", "detach", "-d", "1m"], reset),
+            (["gpus", "attach"], reset),
+            (["clear", "a", "node"], start),
+            (["status", "--agent"], start),
         ):
             assert main([*command, "--socket", path]) == 3, command
             assert f"no agent answers at {path} ({reason}): {remedy}\n" in capsys.readouterr().err

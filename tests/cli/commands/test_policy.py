@@ -83,7 +83,9 @@ drain: {mode: %s, rules: [{checks: [gpu-lost*, driver-unresponsive], when: immed
 """
     _, page = printed(tmp_path, capsys, text % "enforce", "--nodes", "512")
     limits = (
-        "At a time at most 1% (5) of all nodes, and 1 of a domain; 5 new in 1 h. A drain fails after 30 min"
+        "At a time at most 1% (5) of all nodes, and 1 of a domain; 5 new in 1 h. Of their work at a time at most "
+        "500 pods, 8 gangs and 8 namespaces; in 1 h 1000 pods, 16 gangs and 16 namespaces. "
+        "A drain fails after 30 min"
     )
     assert f"drain pods are evicted for 1 check: gpu-lost. {limits}" in " ".join(page.split())
     _, page = printed(tmp_path, capsys, text % "observe")

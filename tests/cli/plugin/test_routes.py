@@ -38,13 +38,18 @@ PLACES = {
     "status --agent": Route.NODE,
     "clear gpu-lost node": Route.NODE,
     "inject gpu-lost": Route.NODE,
+    "--on gpu-7 check": Route.NODE,
+    "--on gpu-7 doctor": Route.NODE,
+    "--on gpu-7 doctor --cluster": Route.HERE,
+    "--on gpu-7 check --from DIR": Route.HERE,
+    "--on gpu-7 explain ecc": None,
 }
 
 
 @pytest.mark.parametrize(("line", "place"), PLACES.items())
 def test_each_command_has_its_place(line: str, place: Route | None) -> None:
-    name, *words = line.split()
-    assert is_local(name) == (place is None)
+    cluster, (name, *words) = split_options(line.split())
+    assert is_local(name, has_node=bool(cluster.node)) == (place is None)
     if place is not None:
         parser = import_module(f"nodeguard.cli.commands.{name}").build_parser()
         assert route(name, parser.parse_args(words)) == place

@@ -19,6 +19,7 @@ from nodeguard.cli.program import PROGRAM, as_typed
 from nodeguard.cli.usage import UsageError
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.slow  # imports the client of Kubernetes
 
@@ -154,13 +155,22 @@ def test_a_command_for_the_agent_names_its_node(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    "line", ["check", "status", "get incidents", "get checks", "gpus attach --node gpu-7"]
+    "line",
+    [
+        "explain ecc",
+        "check --from DIR",
+        "doctor --cluster",
+        "status",
+        "get incidents",
+        "get checks",
+        "gpus attach --node gpu-7",
+    ],
 )
 def test_a_node_for_a_command_that_asks_no_agent_is_refused(
     line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert kubectl_main(["--on", "gpu-7", *line.split()]) == 3
-    assert "--on is for commands that ask an agent" in capsys.readouterr().err
+    assert "--on is for commands on a node: check, doctor, " in capsys.readouterr().err
 
 
 def test_a_command_for_the_agent_runs_in_its_pod(laptop: Path) -> None:
@@ -169,6 +179,17 @@ def test_a_command_for_the_agent_runs_in_its_pod(laptop: Path) -> None:
     assert "--container=agent" in given(laptop)
     assert kubectl_main(["clear", "--on", "gpu-7", "gpu-lost", "node"]) == 0
     assert given(laptop)[-5:] == ["clear", "gpu-lost", "node", "--by=ada", "--color=never"]
+
+
+def test_a_command_that_reads_a_node_gets_the_root_that_the_chart_mounts(laptop: Path) -> None:
+    for line in ("check gpu-lost", "doctor"):
+        assert kubectl_main(["--on", "gpu-7", *line.split()]) == 0
+        command = [*line.split(), "--root=/host", "--color=never"]
+        assert given(laptop)[-len(command) :] == command
+    assert kubectl_main(["--on", "gpu-7", "doctor", "--root", "/other"]) == 0
+    assert given(laptop)[-4:] == ["doctor", "--root", "/other", "--color=never"]
+    manifest = (ROOT / "daemonset" / "agent.yaml").read_text()
+    assert "name: root\n              mountPath: /host\n" in manifest
 
 
 @pytest.mark.parametrize("words", [["--help"], ["help"], ["-n", "gpu", "-h"], []])

@@ -66,7 +66,15 @@ PROGRAMS = failed_program(evidence(pid=1, count=3), evidence(pid=2))
         ),
         (verdict(fault(Health.WARNING)), "", "n can take work. Broken: the node. Reboot the node."),
         (
-            verdict(fault(Health.SUSPECT)),
+            verdict(fault(Health.WARNING), informational=(PROGRAMS,)),
+            "",
+            (
+                "n can take work. 4 lines of application errors are in the kernel log. "
+                "Broken: the node. Reboot the node."
+            ),
+        ),
+        (
+            verdict(fault(Health.SUSPECT), informational=(PROGRAMS,)),
             "",
             "n should take no work that spans nodes. Broken: the node. Reboot the node.",
         ),

@@ -75,7 +75,7 @@ def test_a_check_of_the_site_is_explained_with_its_directory() -> None:
     text = VerdictText(
         "node-1 should take no work.", verdict(lost()), NOW, WORDS, checks_option="--checks site"
     )
-    assert lines(text)[-3] == "  see       nodeguard explain gpu-lost --checks site"
+    assert lines(text)[-1] == "  see       nodeguard explain gpu-lost --checks site"
 
 
 def test_the_first_line_has_the_worst_finding_and_the_action() -> None:
@@ -129,8 +129,6 @@ def test_a_finding_in_full() -> None:
         "  evidence  kmsg: NVRM: Xid 79 more (3 times)",
         "  action    Drain it.",
         "  see       nodeguard explain gpu-lost",
-        "",
-        "0 checks passed; -v lists them",
     ]
 
 
@@ -149,8 +147,8 @@ def test_the_processes_that_met_a_fault_are_named_once() -> None:
     evidence = Evidence("kmsg", "NVRM: Xid", NOW.wall, process="python3", pid=7, workload="job 12")
     unnamed = Evidence("kmsg", "NVRM: Xid again", NOW.wall, pid=8)
     found = lost(evidence=(evidence, evidence, unnamed, Evidence("nvml", "gone", NOW.wall)))
-    assert field("process", found) == ["python3 (pid 7), job 12; process (pid 8)"]
-    assert field("process", lost()) == []
+    assert field("affected", found) == ["python3 (pid 7), job 12; process (pid 8)"]
+    assert field("affected", lost()) == []
 
 
 def test_the_remedy_is_shown_and_without_one_the_action() -> None:
@@ -237,6 +235,32 @@ def test_information_counters_and_passed_checks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "health", "is_program_first"),
+    [
+        (NODE, Health.WARNING, True),
+        ("gpu/0000:5d:00", Health.WARNING, True),
+        (GPU, Health.WARNING, False),
+        (f"{GPU}/nvlink/3", Health.WARNING, False),
+        (NODE, Health.SUSPECT, False),
+        (NODE, Health.FATAL, False),
+    ],
+)
+def test_a_warning_elsewhere_comes_after_the_errors_of_programs(
+    target: str, health: Health, *, is_program_first: bool
+) -> None:
+    killed = Evidence("kmsg", "NVRM: Xid", NOW.wall - 900, pid=7, meaning="Illegal memory access (Xid 31)")
+    program = finding(
+        "gpu-xid-workload", GPU, health=Health.OK, action=Action.RESTART_WORKLOAD, evidence=(killed,)
+    )
+    broken = finding("a", target, health=health, title="Broken")
+    text = printed(verdict(broken, informational=(program,)))
+    [error] = [number for number, line in enumerate(text) if line.startswith("application")]
+    [section] = [number for number, line in enumerate(text) if " Broken - " in line]
+    assert (error < section) == is_program_first
+    assert ("No check finds a fault" in " ".join(text)) == (GPU not in target)
+
+
+@pytest.mark.parametrize(
     ("item", "line"),
     [
         (ReadFailure("nvml", (NODE,), "nvml", "it hangs"), "not read    nvml: it hangs"),
@@ -256,5 +280,4 @@ def test_information_counters_and_passed_checks() -> None:
 )
 def test_unread_sources_are_shown_with_quiet_too(item: ReadFailure, line: str) -> None:
     for quiet in (False, True):
-        last = ["", line] if quiet else ["", line, "", "0 checks passed; -v lists them"]
-        assert printed(verdict(read_failures=(item,)), quiet=quiet)[-len(last) :] == last
+        assert printed(verdict(read_failures=(item,)), quiet=quiet)[-2:] == ["", line]

@@ -26,6 +26,17 @@ async def test_all_marks_are_posted_first_and_then_each_change(receiver: MarkRec
     first = int(NOW * 1000)
     versions = [(body["epoch"], body["sequence"] - first, body["change"]) for body in receiver.bodies]
     assert versions == [(3, 0, "all"), (3, 1, "node"), (3, 2, "node")]
+    # A cause has every field, also while the node does not report the fault.
+    [cause] = receiver.bodies[0]["nodes"][0]["marks"][0]["causes"]
+    assert cause == {
+        "since": "2023-11-14T22:13:20Z",
+        "check": "gpu-lost",
+        "target": "gpu/0000:3b:00",
+        "fault_class": "gpu",
+        "message": "",
+        "action": None,
+        "injected": False,
+    }
     assert scene.reports.shown["uid-1"] == decision(1, Mark.SUSPECT).record
 
 

@@ -14,7 +14,7 @@ from tests.waiting import until_async
 
 
 async def test_a_list_that_is_too_large_for_the_receiver_is_sent_in_parts(receiver: MarkReceiver) -> None:
-    receiver.limit = 3000
+    receiver.limit = 3100
     nodes = {f"node-{number}": {"suspect"} for number in range(40)}
     former = Scene(receiver, decision(40, Mark.QUARANTINE))
     async with former.running():
