@@ -1,5 +1,5 @@
 # make demo      a fleet on recorded machines, with faults and their handling, in 1 to 3 minutes
-# make quick     the tests that need no control plane, Prometheus or root, without the slow ones: two to three minutes
+# make quick     the tests that need no control plane, Prometheus or root, without the slow ones: three to four minutes
 # make test-cluster  the tests that `make quick` leaves out, without those in pods
 # make test      all tests, those in pods where the machine can run pods; ARGS selects: make test ARGS=tests/judge
 # make test-pods only the tests with images, a kubelet and pods: as root
@@ -63,7 +63,7 @@ test-environment:
 
 # Kubernetes for tests and figures: built once, into ~/.cache/nodeguard.
 controlplane: test-environment
-	@scripts/controlplane kubernetes kueue >/dev/null
+	@scripts/controlplane kubernetes kueue owners >/dev/null
 
 # The compiled catalogue: what a start reads instead of YAML.
 catalogue: checks/compiled.msgpack

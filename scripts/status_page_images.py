@@ -20,7 +20,7 @@ from nodeguard.model.finding import Health
 from nodeguard.model.mark import MarkCause, MarkRecord
 from tests.aggregator.history.scene import received
 from tests.aggregator.pages.scenes import faulty_fleet, gpu_name, pages_context
-from tests.browser import Tab, browser
+from tests.browser import Tab, browser, new_tab
 from tests.fleet.scene import Fleet, finding
 from tests.ports import free_ports
 
@@ -81,15 +81,21 @@ async def main() -> None:
         store.add([*past(fleet.wall), *changes(fleet)], fleet.wall)
         store.close()
         pages = StatusPages(pages_context(fleet, directory))
-        async with serve_pages(("127.0.0.1", port), pages), browser(Path(directory)) as tab:
-            for path, name, width, dark in (
-                ("/", "status-page", 1280, False),
-                (f"/nodes/{gpu_name(NODE)}", "status-page-node", 1000, True),
-            ):
-                await tab.view(width, dark=dark)
-                await tab.open(f"http://localhost:{port}{path}")
-                await tab.shows("document.getElementById('live').innerText.startsWith('live')")
-                await take(tab, IMAGES / f"{name}.png")
+        with browser(Path(directory)) as url:
+            await take_all(pages, port, url)
+
+
+async def take_all(pages: StatusPages, port: int, browser_url: str) -> None:
+    """Take the pictures of served pages with a browser."""
+    async with serve_pages(("127.0.0.1", port), pages), new_tab(browser_url) as tab:
+        for path, name, width, dark in (
+            ("/", "status-page", 1280, False),
+            (f"/nodes/{gpu_name(NODE)}", "status-page-node", 1000, True),
+        ):
+            await tab.view(width, dark=dark)
+            await tab.open(f"http://localhost:{port}{path}")
+            await tab.shows("document.getElementById('live').innerText.startsWith('live')")
+            await take(tab, IMAGES / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -7,14 +7,14 @@ import base64
 import itertools
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from tests.waiting import PATIENCE, until_async
+from tests.waiting import PATIENCE, until, until_async
 
 _ARGUMENTS = (
     "--headless=new",
@@ -39,7 +39,7 @@ class ProtocolError(Exception):
 
 class Tab:
     """A page of the browser. messages: errors and warnings of its console, violations of its policy included.
-    servers: end after the browser, so that none ends while the browser connects.
+    servers: end after the page, so that none ends while the page connects.
     """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, servers: AsyncExitStack) -> None:
@@ -133,40 +133,35 @@ class Tab:
                     self.messages.append(f"console: {parameters['args']}")
 
 
-async def _first_page(session: aiohttp.ClientSession, port: str) -> dict[str, Any]:
-    """Return the page of a new browser, which may list none at first."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            async with session.get(f"http://127.0.0.1:{port}/json/list") as response:
-                pages = [item for item in await response.json() if item["type"] == "page"]
-            if pages:
-                [page] = pages
-                return dict(page)
-            await asyncio.sleep(0.01)
+@contextmanager
+def browser(directory: Path) -> Iterator[str]:
+    """Run a browser with an empty profile in a directory. Returns the URL at which it opens pages."""
+    program = shutil.which("chromium")
+    assert program is not None, "chromium is missing: run `scripts/environment browser`"
+    with (directory / "chromium.log").open("w") as log:
+        process = subprocess.Popen(
+            [program, f"--user-data-dir={directory}", *_ARGUMENTS],
+            stdout=log, stderr=log, env={"HOME": str(directory), "PATH": "/usr/bin:/bin"},
+        )  # fmt: skip
+    try:
+        port_file = directory / "DevToolsActivePort"
+        until(lambda: port_file.exists() and "\n" in port_file.read_text())
+        yield f"http://127.0.0.1:{port_file.read_text().split()[0]}/json"
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
 
 
 @asynccontextmanager
-async def browser(directory: Path) -> AsyncIterator[Tab]:
-    """Start a browser with an empty profile in a directory, and return its first page."""
-    program = shutil.which("chromium")
-    assert program is not None, "chromium is missing: run `scripts/environment browser`"
-    async with AsyncExitStack() as servers:
-        with (directory / "chromium.log").open("w") as log:
-            process = subprocess.Popen(
-                [program, f"--user-data-dir={directory}", *_ARGUMENTS],
-                stdout=log, stderr=log, env={"HOME": str(directory), "PATH": "/usr/bin:/bin"},
-            )  # fmt: skip
-        try:
-            port_file = directory / "DevToolsActivePort"
-            await until_async(lambda: port_file.exists() and "\n" in port_file.read_text())
-            port = port_file.read_text().split()[0]
-            async with aiohttp.ClientSession() as session:
-                target = await _first_page(session, port)
-                async with session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
-                    tab = Tab(socket, servers)
-                    await tab.start()
-                    yield tab
-                    await tab.close()
-        finally:
-            process.terminate()
-            process.wait(PATIENCE)
+async def new_tab(url: str) -> AsyncIterator[Tab]:
+    """Open a page of a browser, and close it before its servers end. url: of the browser."""
+    async with AsyncExitStack() as servers, aiohttp.ClientSession() as session:
+        async with session.put(f"{url}/new?about:blank") as response:
+            page = await response.json()
+        async with session.ws_connect(page["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+            tab = Tab(socket, servers)
+            await tab.start()
+            yield tab
+            await tab.close()
+        async with session.get(f"{url}/close/{page['id']}") as response:
+            response.raise_for_status()

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster, NewCluster, cluster
 from tests.controlplane.commands import Component
-from tests.controlplane.objects import clear
+from tests.controlplane.objects import clear_cluster
 from tests.daemonset.helm import Helm
 from tests.docs.ran import begin_test, check_commands
 from tests.images.archives import Archives, build_archives
@@ -54,7 +54,7 @@ _TOOLS = {
 
 # Fixtures that all tests of a run share, by the group of tests that run in the same process.
 _SHARED = {"shared_cluster": "cluster", "images": "kubelet", "pause": "kubelet"}
-# Those of whole fleets wait long for agents and aggregators: a group with a cluster of its own.
+# Tests of whole fleets wait long for agents and aggregators.
 _FLEETS = "tests/e2e/"
 
 
@@ -73,13 +73,15 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests with the tools that their fixtures need, and with the group that runs in the same process.
 
-    Tests on the shared cluster are a group, since each clears it; those of fleets are another one, with a cluster of
-    its own, since they wait long. So are those of a kubelet, since its images and nodes take half a minute. The other
-    tests of a file with a cluster are a group too: they often share theirs. All others run in any process: some files
-    take minutes.
+    The tests of a file with a cluster are a group: they often share theirs, and each process has one shared cluster for
+    its groups. So are all tests of a kubelet, since its images and nodes take half a minute. The other tests on the
+    shared cluster are short: one group, so that few processes start a cluster for them. All others run in any process:
+    some files take minutes.
+
+    Tests that wait begin first, so that those that compute fill the time of the processors beside them.
     """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
@@ -87,12 +89,23 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
         for tool in tools:
             item.add_marker(tool)
         groups = {_SHARED[name] for name in _SHARED.keys() & fixtures}
-        if "cluster" in groups and item.nodeid.startswith(_FLEETS):
-            groups = {"fleets"}
-        if not groups and "new_cluster" in fixtures:
+        own = not groups or ("kubelet" not in groups and item.nodeid.startswith(_FLEETS))
+        if own and "new_cluster" in fixtures:
             groups = {item.nodeid.partition("::")[0]}
         for group in groups:
             item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_waits)
+
+
+def _waits(item: pytest.Item) -> int:
+    """Return the place of a test in the order: a small number for one that waits much and computes little."""
+    if item.get_closest_marker("kubelet"):
+        return 0
+    if item.nodeid.startswith(_FLEETS):
+        return 1
+    if item.get_closest_marker("xdist_group"):
+        return 2
+    return 3 if item.get_closest_marker("slow") else 4
 
 
 @pytest.hookimpl(wrapper=True)
@@ -209,7 +222,7 @@ def promtool() -> Callable[..., subprocess.CompletedProcess[str]]:
 @pytest.fixture
 def controlplane(shared_cluster: Cluster, request: pytest.FixtureRequest) -> Cluster:
     """A whole control plane, the same for all tests, without Nodes and pods. A test that fails shows its logs."""
-    clear(shared_cluster.api)
+    clear_cluster(shared_cluster)
     lengths = {name: shared_cluster.processes.log(name).stat().st_size for name in shared_cluster.components}
     request.node.stash[_SCENE] = (shared_cluster, lengths)
     return shared_cluster

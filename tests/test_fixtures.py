@@ -17,25 +17,25 @@ from fixtures.verdicts import agreed, expected, verdict_text
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.render.first_screen import SCREEN_COLUMNS, SCREEN_ROWS, first_screen
 from nodeguard.cli.render.terminal import CHECK, StyledText, view_lines, wrap_lines
-from nodeguard.cli.render.verdict import verdict_view
+from nodeguard.cli.render.verdict import VerdictText, verdict_view
 from nodeguard.pipeline.signal_registry import AGENT_SOURCE as OWN
 
 TRACKED = [name for name in bundle_names() if (ROOT / name).is_dir()]
 
 
 @pytest.mark.parametrize("name", bundle_names())
-def test_a_bundle_has_its_expected_verdict_in_eighty_columns(name: str) -> None:
+def test_a_bundle_has_its_expected_verdict_and_prints_it_in_eighty_columns(name: str) -> None:
     text = verdict_text(bundle_path(name))
     assert expected(text.verdict) == agreed(name)
     _, *lines = view_lines(verdict_view(text), CHECK)  # the first is not wrapped
     for row in wrap_lines(lines, 80):
         printed = "".join(part.text for part in row).rstrip()
         assert len(printed) <= 80 or " " not in printed.strip(), printed
+    assert_names_what_it_leaves_out(text)
 
 
-@pytest.mark.parametrize("name", bundle_names())
-def test_the_first_screen_of_a_bundle_names_what_it_leaves_out(name: str) -> None:
-    text = verdict_text(bundle_path(name))
+def assert_names_what_it_leaves_out(text: VerdictText) -> None:
+    """Fail where the first screen of a verdict is too large, or hides a finding without its number."""
     screen = view_lines(first_screen(text), CHECK)
     assert len(wrap_lines(screen, SCREEN_COLUMNS)) <= SCREEN_ROWS
     lines = ["".join(part.text for part in (*line.head, StyledText(line.text))) for line in screen]

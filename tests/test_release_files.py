@@ -20,6 +20,9 @@ from tests.daemonset.helm import CHART, Helm, objects
 from tests.paths import ROOT
 from tests.wheels import wheels
 
+# One process builds the release for all tests.
+pytestmark = pytest.mark.xdist_group("release")
+
 WHEEL = f"gpu_nodeguard-{__version__}-py3-none-any.whl"
 SDIST = f"gpu_nodeguard-{__version__}.tar.gz"
 PACKAGE = f"nodeguard-{__version__}.tgz"
@@ -47,21 +50,26 @@ def checkout(directory: Path) -> Path:
     return directory
 
 
-def release(directory: Path, **variables: str) -> Path:
-    run([sys.executable, "-m", "scripts.release"], checkout(directory), **variables)
-    return directory / "dist"
+def release(clone: Path, **variables: str) -> Path:
+    run([sys.executable, "-m", "scripts.release"], clone, **variables)
+    return clone / "dist"
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return release(tmp_path_factory.mktemp("release") / "clone")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkout(tmp_path_factory.mktemp("release") / "clone")
+
+
+@pytest.fixture(scope="module")
+def dist(clone: Path) -> Path:
+    return release(clone)
 
 
 @pytest.mark.slow
 def test_two_builds_are_equal(dist: Path, tmp_path: Path) -> None:
     previous = os.umask(0o077)
     try:
-        again = release(tmp_path / "elsewhere", TZ="Asia/Tokyo", COLUMNS="40", LC_ALL="C")
+        again = release(checkout(tmp_path / "elsewhere"), TZ="Asia/Tokyo", COLUMNS="40", LC_ALL="C")
     finally:
         os.umask(previous)
     assert {path.name for path in dist.iterdir()} == {WHEEL, SDIST, PACKAGE, BILL, "SHA256SUMS"}
@@ -79,17 +87,11 @@ def test_the_checksums_are_those_of_all_files(dist: Path) -> None:
 @pytest.mark.parametrize("name", [WHEEL, SDIST])
 def test_a_new_environment_checks_a_recording(dist: Path, tmp_path: Path, name: str) -> None:
     python = tmp_path / "venv" / "bin" / "python"
-    run([sys.executable, "-m", "venv", python.parents[1]], tmp_path)
-    pip: list[str | Path] = [
-        python,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-        "--no-index",
-    ]
-    run([*pip, f"--find-links={wheels()}", dist / name], tmp_path)
+    # The pip of this environment serves the new one: to install another takes seconds.
+    run([sys.executable, "-m", "venv", "--without-pip", python.parents[1]], tmp_path)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", f"--python={python}", "install"]
+    options = ["--quiet", "--no-compile", "--no-index", f"--find-links={wheels()}"]
+    run([*pip, *options, dist / name], tmp_path)
     checked = subprocess.run(
         [python.with_name("nodeguard"), "check", "--from", ROOT / "fixtures" / "gpu-off-bus"],
         cwd=tmp_path,
@@ -125,12 +127,13 @@ def test_the_bill_of_materials_is_of_the_wheel_and_the_pinned_packages(dist: Pat
 
 
 @pytest.mark.slow
-def test_a_changed_working_tree_is_refused(tmp_path: Path) -> None:
-    clone = checkout(tmp_path / "clone")
-    (clone / "nodeguard" / "forgotten.py").write_text("")
+def test_a_changed_working_tree_is_refused(clone: Path) -> None:
+    forgotten = clone / "nodeguard" / "forgotten.py"
+    forgotten.touch()
     refused = subprocess.run(
         [sys.executable, "-m", "scripts.release"], cwd=clone, check=False, capture_output=True, text=True
     )
+    forgotten.unlink()
     assert refused.returncode != 0
     assert "commit or remove these changes first:\n?? nodeguard/forgotten.py" in refused.stderr
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.controlplane.programs import KUBELET, KUBERNETES, KUEUE, Part
+from tests.controlplane.programs import KUBELET, KUBERNETES, KUEUE, OWNERS, Part
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,7 +30,10 @@ PACKAGED: Mapping[str, Sequence[str]] = {
     "namespaces": ("ip", "curl"),
     "kubelet": ("buildah", "containerd", "runc", "debootstrap", "ip"),
 }
-BUILT: Mapping[str, Sequence[Part]] = {"cluster": (KUBERNETES, KUEUE), "kubelet": (KUBERNETES, KUBELET)}
+BUILT: Mapping[str, Sequence[Part]] = {
+    "cluster": (KUBERNETES, KUEUE, OWNERS),
+    "kubelet": (KUBERNETES, KUBELET),
+}
 
 
 class _Selection:

@@ -60,6 +60,7 @@ def main(architecture: str, requirements: str, packages: Path) -> None:
         "pip",
         "install",
         "--no-deps",
+        "--no-compile",  # the next steps remove modules, and compile the others
         "--require-hashes",
         f"--requirement={requirements}",
     ]

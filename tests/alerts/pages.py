@@ -91,27 +91,23 @@ async def fail_drain(scene: Scene, node: str) -> None:
     await scene.backend.action_store.reserve(drain)
 
 
-class BusyAggregator(NamedTuple):
-    """The parts of an aggregator in which things happen."""
+class MeasuredAggregator(NamedTuple):
+    """The parts of an aggregator with all its metrics."""
 
     scene: Scene
     metrics: AggregatorMetrics
     ingest: IngestServer
+    drains: DrainRunner
 
 
-async def busy_aggregator() -> BusyAggregator:
-    """An aggregator that has marked a node of a rack and one with an injected fault, has withheld and released
-    marks, and suppresses a check.
-    """
+async def new_aggregator() -> MeasuredAggregator:
+    """An aggregator without node locations, before its first report."""
 
     def detected(new: ReportedFinding, seconds: float) -> None:
         metrics.finding_detected(new, seconds)
 
     scene = Scene(detected)
     metrics, service = AggregatorMetrics(scene.planner), scene.service
-    location = NodeLocation("node-1", {"rack": "r1"})
-    injection = InjectionPolicy(allowed=True)
-    scene.planner.set_policy(replace(scene.planner.policy, locations=(location,), injection=injection))
     ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.handler, lambda: None)
     policy = PolicyReloader(Path("/nowhere"), {}, ())
     webhooks = Webhooks(NotificationSettings((webhook(),)))
@@ -120,6 +116,19 @@ async def busy_aggregator() -> BusyAggregator:
     assert await certificate.refresh()
     drains = idle_drains(scene)
     metrics.observe(service, ingest, policy, lambda: scene.now, webhooks, certificate, drains)
+    return MeasuredAggregator(scene, metrics, ingest, drains)
+
+
+async def busy_aggregator() -> MeasuredAggregator:
+    """An aggregator that has marked a node of a rack and one with an injected fault, has withheld and released
+    marks, and suppresses a check.
+    """
+    aggregator = await new_aggregator()
+    scene, metrics, ingest, drains = aggregator
+    service = scene.service
+    location = NodeLocation("node-1", {"rack": "r1"})
+    injection = InjectionPolicy(allowed=True)
+    scene.planner.set_policy(replace(scene.planner.policy, locations=(location,), injection=injection))
     second = Caller("node-2", "node-2")
     scene.handler(CALLER, report())
     third = Caller("node-3", "node-3")
@@ -157,12 +166,12 @@ async def busy_aggregator() -> BusyAggregator:
     metrics.faults.gpu_seconds_out[labels, False] = 60.0
     for is_injected in (False, True):
         metrics.marks.released_marks["quarantine", "proven", is_injected] += 1
-    return BusyAggregator(scene, metrics, ingest)
+    return aggregator
 
 
 async def aggregator_response(accept: str = "") -> Page:
     """The response of this aggregator after all series have been scraped as 0. accept: the Accept header."""
-    scene, metrics, _ = await busy_aggregator()
+    scene, metrics, *_ = await busy_aggregator()
     metrics.page(accept)
     scene.mono += ZERO_SECONDS
     return metrics.page(accept)

@@ -16,6 +16,7 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.model.incident import FalseAlarm, OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.pipeline.new_series import CounterSeries
+from scripts.dashboards import dashboards
 from tests.alerts.pages import aggregator_page
 from tests.alerts.rules import Promtool, labels_by_metric
 from tests.fleet.scene import Fleet, finding
@@ -117,3 +118,29 @@ def test_the_expressions_count_the_first_event_of_each_series(promtool: Promtool
     file.write_text(json.dumps({"evaluation_interval": "1m", "tests": [case]}))
     tested = promtool("test", "rules", str(file))
     assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_without_a_fault_the_time_between_faults_is_not_infinite(promtool: Promtool, tmp_path: Path) -> None:
+    panels = [
+        target["expr"]
+        for _, content in dashboards()
+        for panel in json.loads(content)["panels"]
+        if panel["title"] == "Time between faults"
+        for target in panel["targets"]
+    ]
+    between, *_ = expressions_of_page()
+    job = 'job="nodeguard-aggregator"'
+    case = {
+        "interval": "1m",
+        "input_series": [
+            {"series": f"nodeguard_aggregator_observed_node_seconds_total{{{job}}}", "values": "0+60x10"},
+            {"series": f'nodeguard_aggregator_faults_total{{{job},check="gpu-lost"}}', "values": "1x10"},
+        ],
+        "promql_expr_test": [
+            {"expr": expr, "eval_time": "10m", "exp_samples": []} for expr in (between, *panels)
+        ],
+    }
+    file = tmp_path / "tests.json"
+    file.write_text(json.dumps({"evaluation_interval": "1m", "tests": [case]}))
+    tested = promtool("test", "rules", str(file))
+    assert (len(panels), tested.returncode) == (1, 0), tested.stdout + tested.stderr

@@ -30,6 +30,7 @@ from nodeguard.model.node import Taint
 from nodeguard.wire.encoding import decode_message, encode
 from nodeguard.wire.report import Report
 from nodeguard.wire.report_builder import NodeFacts, build_report
+from tests.cli.fleet_output import LEADER
 from tests.fleet.scene import Fleet
 
 SERVICE = ServiceState("replica-0", is_leader=True, started=9_000.0)
@@ -153,7 +154,7 @@ def domain_view(degraded: DegradedDomain) -> object:
     planner = fleet.planner
     cast("dict[str, DegradedDomain]", planner.diagnosis.degraded_domains)[degraded.domain] = degraded
     planner.domain_marks.decisions[degraded.domain] = decision
-    return describe_domain(planner, degraded.domain, fleet.now)
+    return describe_domain(planner, LEADER, degraded.domain, fleet.now)
 
 
 def action_through_cluster(action: NodeAction) -> NodeAction:

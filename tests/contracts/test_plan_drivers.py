@@ -206,6 +206,13 @@ def agents() -> SimulatedAgents:
     return SimulatedAgents(SimulatedAgent(*load_catalogue()))
 
 
+def reports(agents: SimulatedAgents, faults: list[Fault]) -> list[FleetEvent]:
+    """Return the reports of a history. Agents report a day later that a fault in a log is old."""
+    return [
+        event for event in agents.events(faults, Random(1)) if event.kind == "report" and event.at <= UNTIL
+    ]
+
+
 @pytest.mark.parametrize(("faults", "policy", "changes", "seconds"), HISTORIES)
 def test_all_drivers_set_equal_marks_at_equal_times(
     agents: SimulatedAgents,
@@ -216,7 +223,7 @@ def test_all_drivers_set_equal_marks_at_equal_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(service_module, "current_instant", virtual_instant)
-    events = [event for event in agents.events(faults, Random(1)) if event.kind == "report"]
+    events = reports(agents, faults)
     expected = simulated(agents, events, policy, UNTIL).of_nodes()
     assert len(expected) == changes
     for drive in (replayed, served):
@@ -239,7 +246,7 @@ def test_a_service_that_skips_plans_sets_the_same_marks_at_the_same_times(
         service_module, "pause_after", lambda *_, **__: 0.005
     )  # else by the load of the machine
     monkeypatch.setattr(service_module, "PlanLoop", partial(PlanLoop, max_interval=inf))
-    events = [event for event in agents.events(faults, Random(1)) if event.kind == "report"]
+    events = reports(agents, faults)
     skipped = served(agents, events, policy, UNTIL).of_nodes()
     assert len(skipped) == changes
     monkeypatch.setattr(PlanLoop, "is_due", lambda *_, **__: True)

@@ -288,6 +288,7 @@ PROJECTIONS = (
             "remaining[]": "the outcomes of the jobs count them, and the message names some",
             "begun_at": "the message has what a running drain waits for",
             "released_at": "it decides only whether a later quarantine is drained",
+            "taken_over_at": "it decides only when the drain ends",
         },
     ),
 )

@@ -24,7 +24,7 @@ from tests.controlplane.credentials import write_kubeconfig, write_tokens
 from tests.controlplane.processes import SupervisedProcesses
 from tests.controlplane.programs import program
 from tests.ports import free_ports
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, pause_after
 
 WHOLE: tuple[Component, ...] = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 API: tuple[Component, ...] = WHOLE[:2]
@@ -112,15 +112,18 @@ class Cluster:
         if there is no answer in time.
         """
         end = time.monotonic() + PATIENCE
-        while not (answer := query()):
+        while True:
+            begin = time.monotonic()
+            if answer := query():
+                return answer
+            pause = pause_after(time.monotonic() - begin, every=0.05)
             if (code := self.processes.ended(component)) is not None:
                 raise ClusterError(f"{component} ended with code {code}:\n{self.processes.tail(component)}")
             if time.monotonic() > end:
                 raise ClusterError(
                     f"{component}: no answer in {PATIENCE:g} s:\n{self.processes.tail(component)}"
                 )
-            time.sleep(0.05)
-        return answer
+            time.sleep(pause)
 
 
 @contextmanager

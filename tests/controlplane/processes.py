@@ -51,6 +51,10 @@ class SupervisedProcesses:
         self._processes[name] = process
         return process
 
+    def pid(self, name: str) -> int:
+        """Return the id of a process that was started."""
+        return self._processes[name]
+
     def ids(self) -> list[int]:
         """Return the process ids: of the supervisor, then of the started processes."""
         return [self._supervisor.pid, *self._processes.values()]

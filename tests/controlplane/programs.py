@@ -73,9 +73,17 @@ KUEUE = Part(
     {"kueue": "kueue"},
     manifests=(("sigs.k8s.io/kueue", "config/components"),),
 )
+OWNERS = Part(
+    "owners",
+    "JobSet and LeaderWorkerSet",
+    HERE / "owners",
+    ("-ldflags=-s -w",),
+    {"jobset": "jobset", "cmd": "lws"},
+    manifests=(("sigs.k8s.io/jobset", "config/components"), ("sigs.k8s.io/lws", "config")),
+)
 KUBELET = Part("kubelet", "the kubelet", HERE / "kubelet", KUBERNETES.flags, {"kubelet": "kubelet"})
 
-PARTS = (KUBERNETES, KUEUE, KUBELET)
+PARTS = (KUBERNETES, KUEUE, OWNERS, KUBELET)
 
 
 def cache() -> Path:

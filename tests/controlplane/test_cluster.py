@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
+import threading
 
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
-from tests.controlplane.objects import GPU, node, pod
+from tests.controlplane.objects import GPU, clear_cluster, node, pod
 
 TAINT = {"key": "nodeguard.dev/quarantine", "value": "gpu", "effect": "NoSchedule"}
 
@@ -78,6 +81,22 @@ def test_a_taint_keeps_pods_off(controlplane: Cluster, namespace: str) -> None:
 def test_each_test_begins_without_nodes(controlplane: Cluster) -> None:
     assert controlplane.api.get("/api/v1/nodes")["items"] == []
     assert controlplane.api.get("/api/v1/pods")["items"] == []
+
+
+def test_no_pod_is_scheduled_to_a_node_of_an_earlier_test(controlplane: Cluster, namespace: str) -> None:
+    usable_node(controlplane, "earlier")
+    controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("before"))
+    assert node_of(controlplane, namespace, "before") == "earlier"
+
+    scheduler = controlplane.processes.pid("kube-scheduler")
+    os.kill(scheduler, signal.SIGSTOP)
+    resume = threading.Timer(1, os.kill, (scheduler, signal.SIGCONT))
+    resume.start()
+    clear_cluster(controlplane)
+    usable_node(controlplane, "later")
+    controlplane.api.post("/api/v1/namespaces/default/pods", pod("after"))
+    assert node_of(controlplane, "default", "after") == "later"
+    resume.join()
 
 
 def test_kubectl_connects_to_the_cluster(controlplane: Cluster) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -109,10 +111,12 @@ def names_jobs(definition: Object) -> bool:
 
 def grant_rights(cluster: Cluster, policy: str) -> None:
     """Give the aggregator the rights that the chart renders for a policy, in place of those of the default policy."""
-    values = {"policy": yaml.safe_load(policy)}
-    directory = cluster.processes.directory
+    cluster.api.apply(_rights(policy))
+
+
+@cache
+def _rights(policy: str) -> tuple[Object, ...]:
+    """Return the objects with the rights that the chart renders for a policy."""
     command = ("template", RELEASE, str(CHART), "--show-only=templates/rbac.yaml")
-    rendered = directory / "rbac.yaml"
-    rendered.write_text(Helm(directory)(*command, values=values))
-    # Another test may have taken a right away, which makes it the owner of that field.
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(rendered))
+    with TemporaryDirectory() as directory:
+        return tuple(objects(Helm(Path(directory))(*command, values={"policy": yaml.safe_load(policy)})))

@@ -49,13 +49,20 @@ def _parsed() -> tuple[Object, ...]:
 
 
 def apply(cluster: Cluster) -> list[Object]:
-    """Apply all objects, and return them as the API server stores them."""
+    """Apply all objects with kubectl, as the page does, and return them as the API server stores them."""
     # An earlier test may have deleted the namespace, which takes some time.
     cluster.until(lambda: not _terminating(cluster), "kube-apiserver")
     output = cluster.kubectl("apply", "--server-side", "-k", str(DAEMONSET), "-o", "json")
     cluster.until(lambda: is_served(cluster, _INCIDENTS), "kube-apiserver")
     applied: list[Object] = json.loads(output)["items"]
     return applied
+
+
+def deploy(cluster: Cluster) -> None:
+    """Apply all objects, as `apply` does, in a quarter of the time."""
+    cluster.until(lambda: not _terminating(cluster), "kube-apiserver")
+    cluster.api.apply(_parsed())
+    cluster.until(lambda: is_served(cluster, _INCIDENTS), "kube-apiserver")
 
 
 def fill(cluster: Cluster) -> None:
@@ -73,7 +80,8 @@ def fill(cluster: Cluster) -> None:
 def take_away(cluster: Cluster) -> None:
     """Delete the workloads, then their pods, then the cluster-scoped objects that nodeguard writes.
 
-    There is no kubelet that would end the pods.
+    There is no kubelet that would end the pods. The aggregators are gone, and so is their lease: the next ones would
+    wait for its end.
     """
     cluster.api.delete(f"{_WORKLOADS}/daemonsets")
     cluster.api.delete(f"{_WORKLOADS}/deployments")
@@ -83,6 +91,7 @@ def take_away(cluster: Cluster) -> None:
         return not cluster.api.get(f"{_SPACE}/pods")["items"]
 
     cluster.until(has_no_pods, "kube-controller-manager")
+    cluster.api.delete(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases")
     for path in (_INCIDENTS, "/apis/resource.k8s.io/v1/devicetaintrules"):
         if cluster.has(path):
             cluster.api.delete(path)

@@ -12,6 +12,7 @@ import pytest
 
 from nodeguard.aggregator.policy.policy_file import read_policy
 from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.cli.options import CHECKS_ENVIRONMENT
 from tests.alerts.rules import alerts, all_rules
 from tests.cli.parsed_options import agent_options, aggregator_options
 from tests.daemonset.chart_values import DIGEST, SITE_CHECK, VALUES, pod_container, workloads
@@ -60,13 +61,11 @@ def test_the_programs_accept_their_settings(helm: Helm, tmp_path: Path) -> None:
     catalogue, _ = load_catalogue([str(checks)])
     assert "gpu-warm-here" in {check.id for check in catalogue.checks}
     _, aggregator = workloads(rendered)
-    arguments = pod_container(aggregator)["args"]
-    assert "--checks=/etc/nodeguard-checks" in arguments
-    started = aggregator_options(arguments[1:])
+    started = aggregator_options(pod_container(aggregator)["args"][1:])
     assert (started.listen, started.metrics, started.log_level) == (("::", 8443), ("::", 9435), "debug")
 
 
-def test_all_pods_mount_the_checks_of_a_site_also_without_any(helm: Helm) -> None:
+def test_all_pods_mount_the_checks_of_a_site_for_each_command_in_them_also_without_any(helm: Helm) -> None:
     for template in workloads(helm.template({})):
         assert {"name": "checks", "configMap": {"name": "nodeguard-checks", "optional": True}} in template[
             "spec"
@@ -76,7 +75,8 @@ def test_all_pods_mount_the_checks_of_a_site_also_without_any(helm: Helm) -> Non
             for mount in pod_container(template)["volumeMounts"]
             if mount["name"] == "checks"
         ]
-        assert path == "/etc/nodeguard-checks"
+        variables = {item["name"]: item.get("value") for item in pod_container(template)["env"]}
+        assert path == variables[CHECKS_ENVIRONMENT] == "/etc/nodeguard-checks"
 
 
 def test_a_change_of_settings_replaces_the_pods(helm: Helm) -> None:

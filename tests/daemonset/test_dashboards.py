@@ -6,13 +6,16 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from nodeguard.pipeline.verdict_metrics import INJECTED
 from scripts.dashboards import DIRECTORY, dashboards
-from tests.alerts.pages import agent_page, aggregator_page
+from tests.aggregator.test_report_handler import report
+from tests.aggregator.test_service import CALLER
+from tests.alerts.pages import agent_page, aggregator_page, new_aggregator
 from tests.alerts.rules import TARGET_LABELS, Promtool, labels_by_metric
 
 # Metrics of a process, which prometheus-client serves.
@@ -63,6 +66,49 @@ def test_prometheus_accepts_each_query(tmp_path: Path, promtool: Promtool) -> No
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "dashboards", "rules": rules}]}))
     result = promtool("check", "rules", str(file))
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def numbers() -> Iterator[str]:
+    """Yield an expression for each panel of one number: of all its queries, for the node x."""
+    for _, content in dashboards():
+        for panel in json.loads(content)["panels"]:
+            if panel["type"] == "stat":
+                queries = (f"({target['expr'].replace('$instance', 'x')})" for target in panel["targets"])
+                yield " or ".join(queries)
+
+
+def constant_series(page: str, job: str, instance: str) -> Iterator[dict[str, str]]:
+    """Yield the series of promtool's unit tests for a page that does not change."""
+    for name, labels, value in re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", page, re.MULTILINE):
+        target = f'job="{job}",instance="{instance}"'
+        series = f"{name}{{{target}{',' if labels else ''}{labels}}}"
+        yield {"series": series, "values": f"{float(value):f}x10"}
+
+
+async def test_each_panel_of_one_number_has_one_in_a_new_fleet(promtool: Promtool, tmp_path: Path) -> None:
+    scene, metrics, *_ = await new_aggregator()
+    scene.handler(CALLER, report())
+    await scene.turn()
+    page = metrics.page("").body
+    leader = page if isinstance(page, str) else page.decode()
+    standby = leader.replace("_active 1.0", "_active 0.0")
+    assert standby != leader
+    case: dict[str, Any] = {
+        "interval": "1m",
+        "input_series": [
+            *constant_series(leader, "nodeguard-aggregator", "a"),
+            *constant_series(standby, "nodeguard-aggregator", "b"),
+            *constant_series(agent_page(), "nodeguard", "x"),
+        ],
+        "promql_expr_test": [
+            {"expr": f"count({query})", "eval_time": "5m", "exp_samples": [{"labels": "{}", "value": 1}]}
+            for query in numbers()
+        ],
+    }
+    file = tmp_path / "tests.json"
+    file.write_text(json.dumps({"evaluation_interval": "1m", "tests": [case]}))
+    result = promtool("test", "rules", str(file))
     assert result.returncode == 0, result.stdout + result.stderr
 
 

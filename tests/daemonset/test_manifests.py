@@ -58,9 +58,9 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Environment:
 
 
 def variables(kind: str, name: str) -> dict[str, str]:
-    """The variables that the manifest of a container sets, with the fields of their values."""
+    """The variables that the manifest of a container sets, with their values, or the fields of these."""
     return {
-        variable["name"]: variable["valueFrom"]["fieldRef"]["fieldPath"]
+        variable["name"]: variable.get("value") or variable["valueFrom"]["fieldRef"]["fieldPath"]
         for variable in container(kind, name)["env"]
     }
 

@@ -139,6 +139,7 @@ def test_images_of_the_kustomization_are_those_of_the_pods() -> None:
     used = {container("DaemonSet", AGENT)["image"], container("Deployment", AGGREGATOR)["image"]}
     assert {f"{image['name']}:{image['newTag']}" for image in images} == used
     assert {image["newTag"] for image in images} == {__version__}
+    assert all(image["newName"] == f"REGISTRY/{image['name']}" for image in images)
 
 
 @WORKLOADS

@@ -20,6 +20,7 @@ EVICTIONS: set[Right] = {
     ("poddisruptionbudgets", "list"),
     ("podgroups", "get"),
     ("resourceclaims", "get"),
+    ("jobs", "get"),
 }
 
 # The rights to Events in all namespaces, beside those in its own.

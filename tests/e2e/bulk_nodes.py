@@ -16,9 +16,10 @@ from nodeguard.kube.client import ApiClient
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 from tests.daemonset.manifests import AGENT, NAMESPACE
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
-_LIFE = 3600
+# Seconds: longer than 200 kills of a leader on a busy machine.
+_LIFE = 6 * 3600
 
 # Requests at a time: two processors serve a few hundred a second.
 _AT_ONCE = 20
@@ -71,15 +72,22 @@ def make_nodes(
 
 def wait_until_schedulable(cluster: Cluster) -> None:
     """Wait until the node lifecycle controller has removed the taint of every new Node."""
+    tainted = list[str]()
 
     def has_tainted_nodes() -> bool:
-        return any(
-            taint["key"].startswith("node.kubernetes.io/")
+        tainted[:] = [
+            item["metadata"]["name"]
             for item in cluster.api.get("/api/v1/nodes")["items"]
-            for taint in item["spec"].get("taints", ())
-        )
+            if any(taint["key"].startswith("node.kubernetes.io/") for taint in item["spec"].get("taints", ()))
+        ]
+        return bool(tainted)
 
-    cluster.until(lambda: not has_tainted_nodes(), "kube-controller-manager")
+    until(
+        lambda: not has_tainted_nodes(),
+        lambda: f"{len(tainted)} Nodes are tainted: {cluster.processes.tail('kube-controller-manager')}",
+        every=0.05,
+        progress=lambda: len(tainted),
+    )
 
 
 def for_each(

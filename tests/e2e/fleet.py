@@ -19,13 +19,14 @@ from typing import Any, TypeVar
 import yaml
 
 from nodeguard.aggregator.api.requests import SOCKET_PATH
+from nodeguard.cli.options import CHECKS_ENVIRONMENT
 from tests import waiting
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
-from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, apply, document, pods, take_away, token
+from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, deploy, document, pods, take_away, token
 from tests.daemonset.pods import Mounts, container
-from tests.e2e.processes import copy_bundle, get_page, query_socket, until
+from tests.e2e.processes import get_page, link_bundle, query_socket, until
 from tests.ports import free_ports
 
 HOST = f"{AGGREGATOR}.{NAMESPACE}.svc"
@@ -198,6 +199,7 @@ class Aggregator(Process):
             "POD_NAMESPACE": NAMESPACE,
             "POD_NAME": self.pod,
             "POD_IP": self.address,
+            CHECKS_ENVIRONMENT: str(self._mounts.local("/etc/nodeguard-checks")),
         }
         assert {variable["name"] for variable in self._container["env"]} <= environment.keys()
         self.launch(environment, *program, *arguments)
@@ -257,7 +259,7 @@ class Fleet:
         pod = self.cluster.until(lambda: self._pod_on(name), "kube-controller-manager")
         directory = self.directory / name
         directory.mkdir()
-        self.agents[name] = Agent(self, name, pod, copy_bundle(bundle, directory))
+        self.agents[name] = Agent(self, name, pod, link_bundle(bundle, directory))
         return self.agents[name]
 
     def add_aggregators(self, count: int = 2) -> list[Aggregator]:
@@ -314,7 +316,7 @@ def deployed_fleet(cluster: Cluster) -> Iterator[Fleet]:
     """Deploy the manifests without any Node. All processes of the fleet end with the context."""
     directory = cluster.processes.directory / f"f-{os.urandom(2).hex()}"  # short: see Aggregator
     directory.mkdir()
-    apply(cluster)
+    deploy(cluster)
     fleet = Fleet(cluster, directory)
     try:
         yield fleet

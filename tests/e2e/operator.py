@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -62,14 +63,19 @@ class Operator:
         (self._directory / name).write_text(content)
 
     def run(
-        self, page: str, printed: str, names: Mapping[str, str] = NO_NAMES, accept: Collection[int] = (0,)
+        self,
+        page: str,
+        printed: str,
+        names: Mapping[str, str] = NO_NAMES,
+        accept: Collection[int] = (0,),
+        answer: str = "",
     ) -> str:
         """Run a command line that a page prints, and return its output, or the error of one that prints nothing
         else. Fails on other exit codes.
 
-        names: more placeholders.
+        names: more placeholders. answer: what the operator types at a terminal; empty for no terminal.
         """
-        return self._run(self._command(page, printed, names), accept)
+        return self._run(self._command(page, printed, names), accept, answer)
 
     def run_in(self, pod: str, page: str, printed: str, names: Mapping[str, str] = NO_NAMES) -> str:
         """Run a command of nodeguard in a container, as the page describes it, and return its output.
@@ -105,10 +111,14 @@ class Operator:
             command = re.sub(rf"(?<![\w/-]){re.escape(name)}(?![\w-])", value, command)
         return command
 
-    def _run(self, command: str, accept: Collection[int]) -> str:
+    def _run(self, command: str, accept: Collection[int], answer: str = "") -> str:
+        keyboard, terminal = pty.openpty() if answer else (None, None)
+        if keyboard is not None:
+            os.write(keyboard, answer.encode())
         try:
             done = subprocess.run(
                 ["bash", "-o", "pipefail", "-c", command],
+                stdin=terminal,
                 cwd=self._directory,
                 env=self._environment,
                 capture_output=True,
@@ -121,6 +131,9 @@ class Operator:
             raise AssertionError(
                 f"{command}: not finished after {PATIENCE:g} s\n{output}{self._report()}"
             ) from None
+        finally:
+            for descriptor in filter(None, (keyboard, terminal)):
+                os.close(descriptor)
         assert done.returncode in accept, (
             f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,6 +58,23 @@ def running_agent(directory: Path, *arguments: str) -> Iterator[str]:
 def copy_bundle(name: str, directory: Path) -> Path:
     """Copy a bundle, for a test that changes it while an agent reads it. Returns its path."""
     return Path(shutil.copytree(bundle_path(name), directory / name, symlinks=True))
+
+
+def link_bundle(name: str, directory: Path) -> Path:
+    """Copy a bundle as `copy_bundle` does, but link the files in `sys`, which are most of it. A write to one would
+    change the bundle for all tests: only for a node of a fleet, in which tests write the kernel log.
+    """
+    bundle = Path(bundle_path(name))
+    shared = bundle / "sys"
+
+    def copy(source: str, target: str) -> None:
+        if Path(source).is_relative_to(shared):
+            with suppress(OSError):  # on another file system
+                os.link(source, target)
+                return
+        shutil.copy2(source, target)
+
+    return Path(shutil.copytree(bundle, directory / name, symlinks=True, copy_function=copy))
 
 
 def get_page(address: str, path: str) -> str:

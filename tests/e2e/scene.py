@@ -23,6 +23,9 @@ diagnosis: {suppression: {minNodes: 10000}}
 """
 INCIDENTS = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
 
+# Begins the types of nodeguard's own conditions, and the reasons of others that it sets.
+_OWN = "Nodeguard"
+
 # The GPUs of the bundle in the driver's order, and lines of the kernel log.
 GPUS = tuple(f"0000:{bus}:00" for bus in ("1b", "43", "52", "61", "9d", "c3", "d1", "df"))
 _XID = "NVRM: Xid (PCI:{}): 119, pid=1234, name=train, Timeout after 6s of waiting for RPC response from GPU0 GSP!"
@@ -104,11 +107,17 @@ def condition(cluster: Cluster, name: str) -> Any:
 
 
 def nodeguard_fields(cluster: Cluster, name: str) -> list[Any]:
-    """Return all annotations, taints and conditions of nodeguard on a Node."""
-    metadata = get_node(cluster, name)["metadata"]
-    annotations = [key for key in metadata.get("annotations", {}) if key.startswith(PREFIX)]
-    marks = [taint for taint in taints(cluster, name) if taint["key"].startswith(PREFIX)]
-    return [*annotations, *marks, *filter(None, [condition(cluster, name)])]
+    """Return all annotations, labels, taints and conditions of nodeguard on a Node, also those of a drain."""
+    found = get_node(cluster, name)
+    metadata = found["metadata"]
+    keys = [*metadata.get("annotations", {}), *metadata.get("labels", {})]
+    marks = [taint for taint in found["spec"].get("taints", []) if taint["key"].startswith(PREFIX)]
+    conditions = [
+        item
+        for item in found["status"]["conditions"]
+        if item["type"].startswith(_OWN) or item.get("reason", "").startswith(_OWN)
+    ]
+    return [*(key for key in keys if key.startswith(PREFIX)), *marks, *conditions]
 
 
 def incidents(cluster: Cluster, name: str) -> list[Any]:

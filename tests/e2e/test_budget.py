@@ -18,7 +18,7 @@ from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report,
 from tests.e2e.watcher import Watcher, max_marked
 from tests.waiting import until
 
-NODES = int(os.environ.get("NODEGUARD_NODES", "1500"))
+NODES = int(os.environ.get("NODEGUARD_NODES", "240"))
 FATAL = NODES * 2 // 15
 BUDGET = NODES // 20
 
@@ -43,7 +43,7 @@ gracePeriod: {{quarantine: 1s, suspect: 1s}}
 """
 ONE_CHECK = """
 defaultMode: enforce
-budget: {{fleet: 5%, perCheck: {{new: 5, within: {within}, active: 15}}}}
+budget: {{fleet: 10%, perCheck: {{new: 5, within: {within}, active: 15}}}}
 diagnosis: {{suppression: {{minNodes: 100000}}}}
 gracePeriod: {{quarantine: 1s, suspect: 1s}}
 """
@@ -62,10 +62,12 @@ class Scene:
         self.fleet.policy.write_text(policy)
         self.aggregator.until(lambda: log.read_text().count("adopted") > before)
 
-    def marked(self, watcher: Watcher, count: int) -> set[str]:
-        """Wait until `count` Nodes are marked, and return their names. Fails if more are marked at any time."""
+    def marked(self, watcher: Watcher, count: int, seconds: float = 3.0) -> set[str]:
+        """Wait until `count` Nodes are marked, and return their names. Fails if more are marked
+        until some seconds later.
+        """
         self.aggregator.until(lambda: len(watcher.marked()) >= count)
-        self.aggregator.wait_while_it_plans(3.0)
+        self.aggregator.wait_while_it_plans(seconds)
         assert max_marked(watcher.states) == count
         return set(watcher.marked())
 
@@ -138,23 +140,23 @@ def _age(place: int) -> float:
     return 60.0 * place + (604_800.0 if place % 2 else 0.0)
 
 
-@pytest.mark.parametrize(("policy", "size"), [(ONE_CHECK.format(within="10m"), 600)])
+@pytest.mark.parametrize(("policy", "size"), [(ONE_CHECK.format(within="10m"), 200)])
 def test_one_check_marks_five_nodes_in_ten_minutes_and_at_most_fifteen(
     scene: Scene, controlplane: Cluster
 ) -> None:
     broken = faulty_report(HEALTHY, fatal_finding("gpu-lost"))
     with Watcher(controlplane) as watcher:
-        scene.agents.set_reports(dict.fromkeys(scene.names[:100], broken))
+        scene.agents.set_reports(dict.fromkeys(scene.names[:40], broken))
         scene.agents.wait_until_delivered()
         scene.marked(watcher, 5)
         # The same with a window of eight seconds in place of ten minutes.
         scene.change_policy(ONE_CHECK.format(within="8s"))
-        scene.marked(watcher, 15)
+        scene.marked(watcher, 15, seconds=10.0)
         times = _first_marked(watcher)
         print([round(at - times[0], 1) for at in times])
         assert all(late - early > 4.0 for early, late in zip(times, times[5:], strict=False))
         scene.wait_for_incidents("Marked", 15)
-        scene.wait_for_incidents("Withheld", 85)
+        scene.wait_for_incidents("Withheld", 25)
         reasons = scene.reasons()
         assert reasons
         assert all(

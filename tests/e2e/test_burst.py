@@ -23,7 +23,7 @@ from tests.kubelet.audit import Audit
 
 pytestmark = pytest.mark.slow
 
-NODES, FAULTY = 220, 200
+NODES, FAULTY = 120, 100
 HEALTHY = healthy_report(("gpu-lost",))
 POLICY = """
 defaultMode: enforce

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.e2e import scene
 from tests.e2e.devices import device_taints, published_devices
 from tests.e2e.fleet import HOST, Fleet, deployed_fleet
 from tests.e2e.scene import running_fleet
+from tests.e2e.test_drain import FAULTY, training
 
 pytestmark = pytest.mark.slow
 
@@ -100,3 +102,18 @@ def test_uninstall_removes_all_marks_beside_an_aggregator(
             aggregator.wait_while_it_plans(3.0)
             assert aggregator.metric("nodeguard_aggregator_active") == 0
             assert [scene.nodeguard_fields(controlplane, name) for name in names] == [[], []]
+
+
+def test_uninstall_removes_the_conditions_of_a_drain(controlplane: Cluster, helm: Helm) -> None:
+    def fields() -> list[Any]:
+        return scene.nodeguard_fields(controlplane, FAULTY)
+
+    with training(controlplane, "enforce") as (fleet, _):
+        scene.inject_switch_fault(fleet.agents[FAULTY])
+        [aggregator] = fleet.aggregators
+        aggregator.until(lambda: any(item["type"] == "Drained" for item in fields() if "type" in item))
+        remove_marks(fleet, helm)
+        assert fields() == []
+        # It still receives the fault, and the drain is still recorded.
+        aggregator.wait_while_it_plans(3.0)
+        assert fields() == []

@@ -44,7 +44,7 @@ class Pages:
     """The pages of an aggregator and an agent on which something happens between two scrapes."""
 
     def __init__(self) -> None:
-        self._scene, self._metrics, self._ingest = asyncio.run(busy_aggregator())
+        self._scene, self._metrics, self._ingest, _ = asyncio.run(busy_aggregator())
         self._scrapes = 0
         self.is_active = True
 

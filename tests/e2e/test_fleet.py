@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster
-from tests.controlplane.objects import clear, node, pod
+from tests.controlplane.objects import clear_cluster, node, pod
 from tests.e2e import scene
 from tests.e2e.bulk_nodes import TokenIssuer
 from tests.e2e.fleet import Fleet
@@ -21,7 +21,7 @@ NODES = ("marked", "cleared", "reloaded", "full", "other", "replaced", "recreate
 
 @pytest.fixture(scope="module")
 def fleet(shared_cluster: Cluster) -> Iterator[Fleet]:
-    clear(shared_cluster.api)
+    clear_cluster(shared_cluster)
     with running_fleet(shared_cluster, ENFORCED, *NODES) as running:
         yield running
 

@@ -140,7 +140,7 @@ def incident_states(cluster: Cluster) -> list[str]:
 def test_a_kill_between_the_marks_of_a_domain_and_its_incident_releases_no_mark(
     controlplane: Cluster,
 ) -> None:
-    with running(controlplane, size=400, leaf=200) as scene, Watcher(controlplane) as watcher:
+    with running(controlplane, size=40, leaf=20) as scene, Watcher(controlplane) as watcher:
         with without_verbs(controlplane, "create", "patch", "update"):
             scene.agents.set_reports(dict.fromkeys(scene.leaf, DOWN))
             scene.aggregator.until(lambda: len(watcher.marked()) == len(scene.leaf))

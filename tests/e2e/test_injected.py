@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.objects import clear
+from tests.controlplane.objects import clear_cluster
 from tests.e2e import scene
 from tests.e2e.fleet import Fleet
 from tests.e2e.scene import ENFORCED, running_fleet
@@ -22,7 +22,7 @@ LOST = ("gpu-lost", "--target", GPU)
 
 @pytest.fixture(scope="module")
 def fleet(shared_cluster: Cluster) -> Iterator[Fleet]:
-    clear(shared_cluster.api)
+    clear_cluster(shared_cluster)
     with running_fleet(shared_cluster, ENFORCED, "rehearsed", "other") as running:
         yield running
 

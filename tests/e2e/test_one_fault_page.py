@@ -46,11 +46,14 @@ def test_each_transcript_is_what_its_command_prints(fleet: Fleet, tmp_path: Path
         f"{line.partition(';')[2]}\n"
         for line in (agent.bundle / "frames/000060/kmsg").read_text().splitlines()
     )
+    # The agent replays a minute before the fault: a command in a loop would cost more than all of this test.
+    aggregator.until(lambda: scene.is_marked(fleet.cluster, NODE))
     for block in (decided, in_kubernetes):
         until_shown(operator, block)
     logged = [json.loads(line) for line in log.read_text().splitlines()]
     assert any(json.loads(finding.text).items() <= entry.items() for entry in logged)
     reboot(agent)
+    aggregator.until(lambda: scene.has_incident_state(fleet.cluster, NODE, "Recovering"))
     until_shown(operator, soaking)
     aggregator.until(lambda: scene.is_unmarked(fleet.cluster, NODE))
     until_shown(operator, history)

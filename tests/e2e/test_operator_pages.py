@@ -99,6 +99,9 @@ def test_the_first_check_is_enforced_paused_held_and_released(fleet: Fleet, oper
 
 
 def see_the_dry_run(fleet: Fleet, operator: Operator) -> None:
+    # The agent replays a minute before the fault: a command in a loop would cost more than all of this test.
+    agent = fleet.agents[NODE]
+    agent.until(lambda: 'check="gpu-lost"' in agent.get("/metrics"))
     until_shown(operator, DESCRIBE_NODE, example(ENFORCE, "Warning  NodeguardDryRun"))
     assert "1 node would be quarantined" in shown(operator.run(ENFORCE, "nodeguard status"))
     assert "dry run" in operator.run(ENFORCE, "nodeguard get incidents --check gpu-lost --all")
@@ -219,7 +222,7 @@ def test_commands_of_the_fleet_pages_answer(marked: Operator) -> None:
         "status": "marked quarantine 1 node",
         "get nodes": f"{NODE} fatal quarantine 1 gpu-gsp-failure",
         "get gpus": "gpu-gsp-failure",
-        "get domains": "OK no domain is degraded.",
+        "get domains": "UNKNOWN no domain is degraded; no shared hardware is named.",
         "get budgets": "fleet 1 2 50% -",
         "get incidents": f"fatal {NODE} GPU 0000:1b:00 gpu-gsp-failure marked",
     }
@@ -301,6 +304,7 @@ def test_objects_of_the_pages_are_accepted_by_the_api_server(controlplane: Clust
         assert scene.get_node(controlplane, NODE)["metadata"]["annotations"][annotation] == "true"
     assert "jobs 4711" in shown(marked.run(READ, "nodeguard describe node NAME", node))
     marked.run(INSTALL, "kubectl label namespace nodeguard pod-security.kubernetes.io/enforce=privileged")
+    marked.run(INSTALL, "kubectl annotate pods --all --all-namespaces nodeguard.dev/drain-at-")
     marked.run(INSTALL, "kubectl create configmap nodeguard-checks -n nodeguard --from-file=DIR", directory)
     assert data("nodeguard-checks") >= {"site.yaml"}
     binding = "nodeguard-operators --clusterrole=nodeguard-operator --group=gpu-operators"

@@ -58,6 +58,8 @@ def ask_an_agent(laptop: Laptop) -> None:
     laptop.run_printed(printed, **{"gpu-7": "node-1"})
     values = laptop.run("--on", "node-1", "status", "--agent", "--values", "-o", "json")
     assert json.loads(values)["node"] == "node-1"
+    checked = json.loads(laptop.run("--on", "node-1", "check", "-o", "json", "--fail-on", "never"))
+    assert checked["evaluated_targets"]
     assert "no agent runs on a node 'gpu-99'" in laptop.run("--on", "gpu-99", "status", "--agent", code=3)
 
 

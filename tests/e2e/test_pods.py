@@ -175,8 +175,10 @@ def test_an_upgrade_brings_checks_of_the_site_to_one_node_after_the_other(fleet:
     fleet.until(is_complete)
     assert fewest >= len(before) - 1
     assert before.isdisjoint(pod["metadata"]["uid"] for pod in fleet.living(AGENT))
-    listed = fleet.in_pod(fleet.agent("node-1"), "nodeguard", "checks", "--checks", "/etc/nodeguard-checks")
-    assert "burn-in-failed" in listed
+    # What `nodeguard describe node` prints after `see`.
+    for pod in (fleet.agent("node-1"), fleet.leader()):
+        explained = fleet.in_pod(pod, "nodeguard", "explain", "burn-in-failed")
+        assert explained.startswith("burn-in-failed - Burn-in failed\n")
 
 
 @pytest.mark.usefixtures("_checked")

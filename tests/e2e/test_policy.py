@@ -13,7 +13,7 @@ import pytest
 from nodeguard.aggregator.ingest.endpoint import MESSAGES_PATH
 from tests.aggregator.ingest.scene import heartbeat
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.objects import clear
+from tests.controlplane.objects import clear_cluster
 from tests.daemonset.manifests import AGENT, NAMESPACE, token
 from tests.e2e import scene
 from tests.e2e.fleet import Fleet
@@ -25,7 +25,7 @@ INVALID = "defaultMode: enforce\ngracePeriod: {quarantine: soon}\n"
 
 @pytest.fixture(scope="module")
 def fleet(shared_cluster: Cluster) -> Iterator[Fleet]:
-    clear(shared_cluster.api)
+    clear_cluster(shared_cluster)
     with running_fleet(shared_cluster, scene.ENFORCED, "gpu-1", "gpu-2") as running:
         yield running
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.cluster import Cluster, NewCluster
+from tests.controlplane.cluster import Cluster
 from tests.controlplane.definitions import define_incidents
 from tests.e2e import scene
 from tests.e2e.devices import device_taints, published_devices
@@ -69,28 +69,27 @@ def without_right(cluster: Cluster, verb: str, resource: str) -> Iterator[None]:
         cluster.api.patch(role, {"rules": rules})
 
 
-def test_what_is_reported_without_a_right_is_so(new_cluster: NewCluster, tmp_path: Path) -> None:
+def test_what_is_reported_without_a_right_is_so(controlplane: Cluster, tmp_path: Path) -> None:
     receiver = WebhookReceiver()
     settings = tmp_path / "notifications.yaml"
     settings.write_text(f"webhooks:\n- {{name: oncall, url: '{receiver.url}'}}\n")
     with (
         receiver.serving(),
-        new_cluster() as cluster,
         scene.running_fleet(
-            cluster, scene.ENFORCED, NODE, "gpu-2", options=(f"--notifications={settings}",)
+            controlplane, scene.ENFORCED, NODE, "gpu-2", options=(f"--notifications={settings}",)
         ) as fleet,
     ):
         for verb, resource, is_marked in RIGHTS:
-            with without_right(cluster, verb, resource):
-                check_beginning(cluster, fleet, receiver, is_marked=is_marked)
+            with without_right(controlplane, verb, resource):
+                check_beginning(controlplane, fleet, receiver, is_marked=is_marked)
                 # An Event that occurs again needs another right.
                 assert refused_rights(fleet) == [f"{verb} {resource}"] or resource == "events"
             agent = fleet.agents[NODE]
-            agent.until(lambda: scene.is_marked(cluster, NODE))
+            agent.until(lambda: scene.is_marked(controlplane, NODE))
             agent.until(lambda: reported_state(fleet) == "Marked")
-            with without_right(cluster, verb, resource):
-                check_end(cluster, fleet, receiver, is_released=is_marked)
-            agent.until(lambda: scene.is_unmarked(cluster, NODE))
+            with without_right(controlplane, verb, resource):
+                check_end(controlplane, fleet, receiver, is_released=is_marked)
+            agent.until(lambda: scene.is_unmarked(controlplane, NODE))
             agent.until(lambda: reported_state(fleet) in {"", "Resolved"})
             agent.until(lambda: receiver.bodies[-1]["change"] == "resolved")
             agent.until(lambda: refused_rights(fleet) == [])

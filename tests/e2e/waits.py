@@ -34,7 +34,7 @@ class Waits:
                     del left[name]
             return not left
 
-        until(are_met, lambda: f"not met: {', '.join(left)}\n{self._message()}", every=0.2)
+        until(are_met, lambda: f"not met: {', '.join(left)}\n{self._message()}", every=2.0)
 
     def table(self) -> str:
         """Return the steps as lines."""

@@ -11,7 +11,9 @@ import errno
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,11 @@ from nodeguard.model.finding import Finding, Verdict
 from nodeguard.model.observation import Reading
 from nodeguard.pipeline.pipeline import Pipeline, PipelineState
 from nodeguard.pipeline.reader import read_source
+from nodeguard.sources.kmsg import KmsgSource
 from nodeguard.sources.machines.replay import ReplayMachine
 from nodeguard.sources.nvml_table import GPU, NVLINK
-from nodeguard.sources.registry import all_sources
+from nodeguard.sources.registry import SOURCES
+from nodeguard.sources.source import Source
 from nodeguard.worker.replay import replay_nvml
 from nodeguard.worker.result import LaneResult
 
@@ -281,6 +285,23 @@ def _damages(place: Place, answer: Any) -> Iterator[Damage]:
     yield from (Damage(place, failure) for failure in failures)
 
 
+@cache
+def pipeline(hints: PlatformHints, *, one_shot: bool = False) -> Pipeline:
+    """Return the pipeline of all recordings with the same hints: to compile its rules takes longer than to evaluate."""
+    return Pipeline(CATALOGUE, SIGNALS, hints, one_shot=one_shot)
+
+
+@cache
+def log_source() -> Source:
+    """Return the source of the kernel log. It has no state, and its table of patterns takes long to make."""
+    return KmsgSource(CATALOGUE.patterns)
+
+
+def new_source(name: str) -> Source:
+    """Return a source that has read nothing."""
+    return next((new() for new in SOURCES if new.name == name), log_source())
+
+
 class Trial:
     """A recording that is read once as it is, and then with one damage after the other."""
 
@@ -290,17 +311,14 @@ class Trial:
         manifest = self._recording.manifest
         hints = PlatformHints(manifest.platform, manifest.instance_type)
         # Seconds of the looks, and the pipeline that evaluates them.
-        self._evaluations = (
-            ((LOOKS[0],), Pipeline(CATALOGUE, SIGNALS, hints, one_shot=True)),
-            (LOOKS, Pipeline(CATALOGUE, SIGNALS, hints)),
-        )
+        self._evaluations = ((LOOKS[0],), pipeline(hints, one_shot=True)), (LOOKS, pipeline(hints))
         self._healthy: dict[str, dict[float, Reading]] = {}
         self._sources: dict[Place, set[str]] = {}
         answers: dict[Place, Any] = {}
-        for source in all_sources(CATALOGUE.patterns):
+        for source in (*(new() for new in SOURCES), log_source()):
             if self._recording.is_recorded(source.name, source.paths):
                 machine = DamagedMachine(self._recording)
-                self._healthy[source.name] = self._read(source.name, machine)
+                self._healthy[source.name] = self._read(source, machine)
                 answers |= machine.asked
                 for place in machine.asked:
                     self._sources.setdefault(place, set()).add(source.name)
@@ -311,8 +329,10 @@ class Trial:
     def damages_by_shape(self) -> dict[tuple[str, str], list[Damage]]:
         """The damages that differ only in a number, together."""
         shapes: dict[tuple[str, str], list[Damage]] = {}
-        for damage in self.damages:
-            shapes.setdefault((damage.place.shape, damage.failure), []).append(damage)
+        for place, damages in groupby(self.damages, attrgetter("place")):
+            shape = place.shape
+            for damage in damages:
+                shapes.setdefault((shape, damage.failure), []).append(damage)
         return shapes
 
     @cached_property
@@ -321,8 +341,7 @@ class Trial:
         shapes = self.damages_by_shape.items()
         return {shape: damages for shape, damages in shapes if shape[1] in SENTINELS}
 
-    def _read(self, name: str, machine: DamagedMachine) -> dict[float, Reading]:
-        source = next(source for source in all_sources(CATALOGUE.patterns) if source.name == name)
+    def _read(self, source: Source, machine: DamagedMachine) -> dict[float, Reading]:
         readings = {}
         for at in LOOKS:
             machine.seek(at)
@@ -353,7 +372,7 @@ class Trial:
             name for place, names in self._sources.items() if damage and damage.hits(place) for name in names
         }
         for name in hit:
-            readings[name] = self._read(name, DamagedMachine(self._recording, damage))
+            readings[name] = self._read(new_source(name), DamagedMachine(self._recording, damage))
         for looks, judgement in self._evaluations:
             judgement.state = PipelineState()
             for at in looks:
@@ -361,11 +380,13 @@ class Trial:
                 yield at, judgement.evaluate([rounds[at] for rounds in readings.values()], instant)
 
 
+@cache
 def healthy() -> list[Path]:
     """The recordings of healthy machines."""
     return [bundle_path(name) for name in bundle_names() if name.startswith("healthy-")]
 
 
+@cache
 def without_hangs() -> list[Path]:
     """The recordings, healthy or not, of machines on which no call of NVML gets stuck."""
     paths = [bundle_path(name) for name in bundle_names()]

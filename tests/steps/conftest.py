@@ -20,15 +20,14 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def installed(machine: Machine) -> Machine:
     """The machine with nodeguard, as the quick starts install it."""
-    if not machine.path("/usr/local/bin/nodeguard").is_symlink():
-        with reading(machine) as follower:
-            follower.follow("docs/quickstart/one-machine.md", "Install", leave_out="-VERSION-")
-            follower.follow(
-                "docs/install/standalone.md", "Set up", leave_out=EXCEPT_PIP, files=["/root/agent.yaml"]
-            )
+    with reading(machine) as follower:
+        follower.follow("docs/quickstart/one-machine.md", "Install", leave_out="-VERSION-")
+        follower.follow(
+            "docs/install/standalone.md", "Set up", leave_out=EXCEPT_PIP, files=["/root/agent.yaml"]
+        )
     return machine
 
 

@@ -7,6 +7,7 @@ of the pages are free, and nothing of this machine changes. Python packages come
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,9 @@ from tests.wheels import wheels
 
 # Directories of the machine that a site writes to. /etc begins as a copy, the others are empty.
 _OWN = ("etc", "opt", "run", "var/lib", "usr/local/bin")
+
+# Commands of the pages that install the Python package.
+_INSTALLATION = re.compile(r"python3 -m venv /opt/nodeguard$|/opt/nodeguard/bin/pip install ")
 
 _SET_UP = """
 for path in {own}; do mount --bind "{root}/$path" "/$path"; done
@@ -39,6 +43,7 @@ class Machine:
         self._directory = directory
         self._inside: list[str] = []
         self._services = 0
+        self._installations: dict[str, str] = {}
         tools = directory / "tools"
         tools.mkdir()
         interpreter = tools / "python3"
@@ -52,13 +57,18 @@ class Machine:
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(wheels()),
+            # A module is compiled when it is imported first: most of the installed ones never are.
+            "PIP_COMPILE": "0",
         }
 
     def run(self, command: str, accept: Collection[int] = (0,)) -> str:
         """Run a command line in the clone, and return its output, or the error of one that prints nothing else.
 
-        Fails on other exit codes than `accept`.
+        Fails on other exit codes than `accept`. An installation with the same command is not repeated: the pages that
+        print it would install the same files over each other, which takes up to 10 s of a processor.
         """
+        if command in self._installations:
+            return self._installations[command]
         done = subprocess.run(
             self._command(command), env=self._environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False
         )  # fmt: skip
@@ -66,7 +76,10 @@ class Machine:
             f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         )
         assert "Traceback" not in done.stderr, done.stderr
-        return done.stdout or done.stderr
+        output = done.stdout or done.stderr
+        if _INSTALLATION.match(command):
+            self._installations[command] = output
+        return output
 
     def get(self, url: str) -> str:
         """Return the response of a service; empty while it is not ready."""
