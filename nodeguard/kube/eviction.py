@@ -203,11 +203,15 @@ class KubernetesDrainCluster:
             raise PodReadError(error.message) from None
 
     async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
-        """Evict a pod, if it is still the one that was read. is_dry_run: only ask whether it is allowed."""
+        """See DrainCluster."""
         key = pod.key
-        options: dict[str, object] = {"preconditions": {"uid": key.uid, "resourceVersion": pod.version}}
+        # A kubelet may report a status at any time, and with it the API server would not say what forbids.
+        preconditions = {"uid": key.uid}
+        options: dict[str, object] = {"preconditions": preconditions}
         if is_dry_run:
             options["dryRun"] = ["All"]
+        else:
+            preconditions["resourceVersion"] = pod.version
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

@@ -105,7 +105,9 @@ class DrainCluster(Protocol):
         """Return the failures that a Job survives. Raises PodReadError."""
 
     async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
-        """Evict a pod, if it is still the one that was read. is_dry_run: only ask whether it is allowed."""
+        """Evict a pod, if it has not changed since it was read. is_dry_run: only ask whether the pod of its
+        uid may be evicted.
+        """
 
     async def write_notice(self, pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
         """Write or remove the notice of a pod, if it is still the one of its uid. is_dry_run: only ask

@@ -172,7 +172,7 @@ class ModelPods:
             if not is_dry_run:
                 budget.allowed -= 1
                 budget.disrupted[stored.key.name] = self.now
-        if (uid, version) != (pod.key.uid, pod.version):
+        if uid != pod.key.uid or not (is_dry_run or version == pod.version):
             return Eviction(EvictionState.CHANGED, "the pod has changed")
         if not is_dry_run and not stored.is_terminating:
             self.evicted[uid] = self.now

@@ -64,7 +64,7 @@ async def test_a_disruption_budget_refuses_and_is_named(pods: Pods, is_dry_run: 
 
 
 @pytest.mark.parametrize("is_dry_run", [True, False])
-async def test_a_pod_that_changed_is_not_evicted(pods: Pods, is_dry_run: bool) -> None:
+async def test_another_pod_of_the_name_is_not_evicted(pods: Pods, is_dry_run: bool) -> None:
     pods.run("train-0")
     before = await pods.read("train-0")
     namesake = replace(before, key=replace(before.key, uid="uid-of-another"))
@@ -72,7 +72,16 @@ async def test_a_pod_that_changed_is_not_evicted(pods: Pods, is_dry_run: bool) -
     assert response.state == EvictionState.CHANGED
     assert "uid-of-another" in response.message
     assert before.key.uid in response.message
-    response = await pods.drain.evict(replace(before, version="1"), is_dry_run=is_dry_run)
+    assert await pods.read("train-0") == before
+
+
+async def test_a_pod_with_a_newer_status_is_allowed_and_not_evicted(pods: Pods) -> None:
+    """A kubelet reports at any time: a dry run is about the pod, and the eviction is of the pod as it was judged."""
+    pods.run("train-0")
+    before = await pods.read("train-0")
+    outdated = replace(before, version="1")
+    assert await pods.evict(outdated, is_dry_run=True) == EvictionState.ACCEPTED
+    response = await pods.drain.evict(outdated, is_dry_run=False)
     assert response.state == EvictionState.CHANGED
     assert before.version in response.message
     assert await pods.read("train-0") == before
