@@ -188,7 +188,7 @@ async def test_a_notice_is_one_annotation_of_the_pod_with_an_event(pods: Pods) -
     assert (noticed.drain_at, noticed.agrees_to_leave) == (NOTICE.drain_at, False)
     assert pods.stored("train-0")["metadata"]["annotations"] == {DRAIN_AT_ANNOTATION: NOTICE.drain_at}
     # The notice has changed the pod: an eviction names its new version.
-    assert await pods.evict(before, is_dry_run=True) == EvictionState.CHANGED
+    assert await pods.evict(before) == EvictionState.CHANGED
     assert await pods.evict(noticed, is_dry_run=True) == EvictionState.ACCEPTED
     pods.annotate("train-0", DRAIN_NOW_ANNOTATION, "true")
     assert (await pods.read("train-0")).agrees_to_leave
