@@ -16,8 +16,10 @@ def read_regular_file(path: str | Path, limit: int, *, may_be_pipe: bool = False
     """Return at most `limit` bytes of a file, links followed.
 
     may_be_pipe: whether a pipe with a writer is read, too, to its end. Raises OSError with the reason, for a
-    pipe without data, a directory or a device too.
+    pipe without data, a directory or a device too, and for a name with a null character.
     """
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "its name has a null character", str(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import ssl
 from collections.abc import Callable, Mapping
@@ -28,7 +27,7 @@ _REMEDIES = {
     410: "check the url",
 }
 
-_KEY_PREFIX = "whsec_"
+_KEY_PREFIX = b"whsec_"
 
 
 class Destination(Struct, frozen=True):
@@ -115,17 +114,16 @@ def signed_headers(secret: bytes, message_id: str, body: bytes, wall: float) -> 
     headers = {"Content-Type": "application/json", "webhook-id": message_id, "webhook-timestamp": sent}
     if secret:
         content = f"{message_id}.{sent}.".encode() + body
-        digest = hmac.new(_key(secret), content, sha256).digest()
+        digest = hmac.new(signing_key(secret), content, sha256).digest()
         headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
     return headers
 
 
-def _key(secret: bytes) -> bytes:
-    """Return the key of a secret: `whsec_` and Base64, or the text itself."""
-    text = secret.decode()
-    if not text.startswith(_KEY_PREFIX):
+def signing_key(secret: bytes) -> bytes:
+    """Return the key of a secret: `whsec_` and Base64, or the secret itself. Raises ValueError."""
+    if not secret.startswith(_KEY_PREFIX):
         return secret
-    try:
-        return base64.b64decode(text.removeprefix(_KEY_PREFIX), validate=True)
-    except binascii.Error:
-        return secret
+    key = base64.b64decode(secret.removeprefix(_KEY_PREFIX), validate=True)
+    if not key:
+        raise ValueError("the key is empty")
+    return key

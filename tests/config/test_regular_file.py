@@ -85,3 +85,8 @@ def test_a_named_pipe_is_no_kubeconfig(tmp_path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(OSError, match="a named pipe, not a regular file"):
         asyncio.run(load_kubeconfig(f"{tmp_path}/missing:{path}"))
+
+
+def test_a_name_with_a_null_character_is_an_error() -> None:
+    with pytest.raises(OSError, match="its name has a null character"):
+        read_regular_file("a\0b", 1)

@@ -11,9 +11,7 @@ import pytest
 from nodeguard.delivery.attempt import signed_headers
 
 
-@pytest.mark.parametrize(
-    ("secret", "key"), [(b"a text", b"a text"), (b"whsec_aGVsbG8=", b"hello"), (b"whsec_!", b"whsec_!")]
-)
+@pytest.mark.parametrize(("secret", "key"), [(b"a text", b"a text"), (b"whsec_aGVsbG8=", b"hello")])
 def test_signature_follows_standard_webhooks(secret: bytes, key: bytes) -> None:
     headers = signed_headers(secret, "id-1", b"{}", 1_700_000_000.0)
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + b"{}"

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from nodeguard.config.file_version import FileVersion, require_version
 from nodeguard.config.regular_file import read_regular_file
 from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
+from nodeguard.delivery.attempt import signing_key
 from nodeguard.executors.owners import NodeOwners, OwnedNodes
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import Name
@@ -137,7 +138,7 @@ def read_notifications(path: Path, *, standalone: bool = False) -> NotificationS
         MarkWebhook(receiver.name, *_receiver(document, ("markWebhooks", number), receiver), receiver.owns)
         for number, receiver in enumerate(spec.mark_webhooks)
     )
-    directory = Path(spec.spool_directory) if spec.spool_directory else None
+    directory = _path(document, spec.spool_directory) if spec.spool_directory else None
     if directory is not None and not directory.is_dir():
         problem = f"{directory} is not a directory"
         raise document.error(("spoolDirectory",), problem, "create it, or remove this field")
@@ -169,17 +170,34 @@ def _receiver(
     url = url or default
     if not url:
         raise document.error(at, "the webhook has no address", "set url, or urlFile if the address is secret")
+    if not _is_url(url):
+        problem = "the address is no URL: it has a space, a control character, a backslash or an invalid host"
+        raise document.error((*at, field), problem, "correct the address")
     if not _is_safe(url):
         problem = "the address is neither https:// nor http:// on loopback"
         raise document.error((*at, field), problem, "use an address with https://")
-    secret = _secret(document, (*at, "secretFile"), spec.secret_file).encode() if spec.secret_file else b""
+    secret = _signature_secret(document, (*at, "secretFile"), spec.secret_file) if spec.secret_file else b""
     return url, secret, _certificates(document, (*at, "caFile"), spec.ca_file) if spec.ca_file else ""
+
+
+def _signature_secret(document: YamlDocument, at: tuple[str | int, ...], name: str) -> bytes:
+    """Return the secret of a signature, of which the key can be derived."""
+    secret = _secret(document, at, name).encode()
+    try:
+        signing_key(secret)
+    except ValueError:
+        problem = f"{_path(document, name)} has no Base64 after whsec_"
+        raise document.error(at, problem, "copy the secret again, whole") from None
+    return secret
 
 
 def _secret(document: YamlDocument, at: tuple[str | int, ...], name: str) -> str:
     """Return the one line of a file with a secret."""
     path, content = _read(document, at, name, _SECRET_LIMIT)
-    text = content.decode("utf-8", "replace").strip()
+    try:
+        text = content.decode().strip()
+    except UnicodeDecodeError:
+        raise document.error(at, f"{path} is no UTF-8", "save the file as UTF-8") from None
     if len(content) > _SECRET_LIMIT or not text or not text.isprintable():
         raise document.error(at, f"{path} does not have exactly one line of text", "write the secret only")
     return text
@@ -207,12 +225,26 @@ def _has_certificates(text: str) -> bool:
 
 def _read(document: YamlDocument, at: tuple[str | int, ...], name: str, limit: int) -> tuple[Path, bytes]:
     """Return the path and the content of a file, at most a byte more than the limit."""
-    path = Path(name) if Path(name).is_absolute() else Path(document.file).parent / name
+    path = _path(document, name)
     try:
         return path, read_regular_file(path, limit + 1)
     except OSError as error:
         problem = f"{path} cannot be read: {error.strerror}"
         raise document.error(at, problem, "name a readable file") from None
+
+
+def _path(document: YamlDocument, name: str) -> Path:
+    """Return the path of a name in the file: relative ones begin at its directory."""
+    return Path(document.file).parent / name
+
+
+def _is_url(url: str) -> bool:
+    """Return whether a text can be an address: with others each request would fail."""
+    try:
+        (urlsplit(url).hostname or "").encode("idna")
+    except ValueError:
+        return False
+    return url.isprintable() and not {" ", "\\"} & set(url)
 
 
 def _is_safe(url: str) -> bool:

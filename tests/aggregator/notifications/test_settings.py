@@ -77,6 +77,15 @@ def test_a_receiver_of_marks_can_own_nodes(tmp_path: Path) -> None:
     assert [owners.is_owner(name) for name in ("slurm", "rest", "mirror")] == [True, True, False]
 
 
+def test_the_spool_is_beside_the_file_as_the_secrets_are(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    file = tmp_path / "notifications.yaml"
+    file.write_text(
+        "spoolDirectory: spool\nwebhooks:\n- {name: a, url: 'https://bücher.example/a%20b?c#d'}\n"
+    )
+    assert read_notifications(file).spool_directory == tmp_path / "spool"
+
+
 def test_without_kubernetes_a_receiver_owns_all_nodes_or_none(tmp_path: Path) -> None:
     file = tmp_path / "notifications.yaml"
     text = "markWebhooks:\n- name: slurm\n  url: 'https://a.example'\n  owns: {}\n"
@@ -96,7 +105,7 @@ def test_without_kubernetes_a_receiver_owns_all_nodes_or_none(tmp_path: Path) ->
             "neither https:// nor http:// on loopback",
         ),
         ("webhooks:\n- {name: a, url: 'ftp://hooks.example/x'}\n", "use an address with https://"),
-        ("webhooks:\n- {name: a, url: 'https://[/x'}\n", "use an address with https://"),
+        ("webhooks:\n- {name: a, url: 'https://[/x'}\n", "is no URL: "),
         ("webhooks:\n- {name: a}\n", "set url, or urlFile"),
         ("webhooks:\n- {name: a, url: 'https://a.example', urlFile: url}\n", "exclude each other"),
         ("webhooks:\n- {name: a, urlFile: missing}\n", "missing cannot be read: No such file or directory"),
@@ -122,6 +131,17 @@ def test_without_kubernetes_a_receiver_owns_all_nodes_or_none(tmp_path: Path) ->
             "webhooks:\n- {name: a, url: 'https://a.example'}\nspoolDirectory: /nowhere\n",
             "/nowhere is not a directory",
         ),
+        ("webhooks:\n- {name: a, urlFile: latin}\n", "latin is no UTF-8: save the file as UTF-8"),
+        ("webhooks:\n- {name: a, url: 'https://a.example', secretFile: latin}\n", "secretFile: "),
+        ("webhooks:\n- {name: a, format: pagerduty, routingKeyFile: latin}\n", "routingKeyFile: "),
+        ("webhooks:\n- {name: a, url: 'https://a.example', secretFile: damaged}\n", "no Base64 after whsec_"),
+        ("webhooks:\n- {name: a, url: 'https://a.example', secretFile: cut}\n", "no Base64 after whsec_"),
+        ('webhooks:\n- {name: a, urlFile: "a\\0b"}\n', "cannot be read: "),
+        ("webhooks:\n- {name: a, url: 'https://a .example'}\n", "is no URL: "),
+        ('webhooks:\n- {name: a, url: "https://a.example/\\nb"}\n', "is no URL: "),
+        ("webhooks:\n- {name: a, url: 'https://a..example/'}\n", "is no URL: "),
+        (f"webhooks:\n- {{name: a, url: 'https://{'a' * 64}.example/'}}\n", "is no URL: "),
+        ("webhooks:\n- {name: a, url: 'https://a.example\\@b/'}\n", "is no URL: "),
     ],
 )
 def test_errors_name_file_line_and_field(tmp_path: Path, text: str, problem: str) -> None:
@@ -129,6 +149,9 @@ def test_errors_name_file_line_and_field(tmp_path: Path, text: str, problem: str
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "nothing").write_text("")
     (tmp_path / "binary").write_bytes(b"\xff")
+    (tmp_path / "latin").write_bytes("https://schlüssel.example".encode("latin-1"))
+    (tmp_path / "damaged").write_text("whsec_!!!\n")
+    (tmp_path / "cut").write_text("whsec_\n")
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text)
     assert str(caught.value).startswith(f"{tmp_path}/notifications.yaml:")
