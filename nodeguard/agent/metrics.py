@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from time import time
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -101,13 +102,23 @@ def metric_families(snapshot: AgentSnapshot) -> Iterator[Metric]:
 
 
 class AgentMetrics(Collector):
-    """The registry of one agent: its own metrics and those of its process, collected at each scrape."""
+    """The registry of one agent: its own metrics and those of its process, collected at each scrape.
+
+    wall: returns the seconds since the epoch, as Prometheus has them: in a replay the agent has those of the
+    recording.
+    """
 
     def __init__(
-        self, agent: Agent, queue: DeliveryQueue, endpoints: EndpointPool | None, injections: ActiveInjections
+        self,
+        agent: Agent,
+        queue: DeliveryQueue,
+        endpoints: EndpointPool | None,
+        injections: ActiveInjections,
+        *,
+        wall: Callable[[], float] = time,
     ) -> None:
         self._agent, self._queue, self._endpoints = agent, queue, endpoints
-        self._injections = injections
+        self._injections, self._wall = injections, wall
         self._findings = CounterSeries()
         # The Xids of this boot are counted again after a restart of the agent.
         self._xids = CounterSeries(first_as_counted=True)
@@ -126,11 +137,12 @@ class AgentMetrics(Collector):
         if agent.verdict is None:
             return
         now = agent.now()
-        read_at = {name: now.wall - age for name, age in agent.ages().items()}
+        wall = self._wall()
+        read_at = {name: wall - age for name, age in agent.ages().items()}
         acked_at: dict[str, float] | None = None
         if self._endpoints:
             acked_at = {
-                name: max(0.0, now.wall_of(mono)) for name, mono in self._endpoints.acked_at().items()
+                name: max(0.0, wall - (now.mono - mono)) for name, mono in self._endpoints.acked_at().items()
             }
         # The first counts of Xids are those of the first reading of the kernel log, not of an earlier scrape.
         has_xids = "kmsg" in read_at or bool(agent.xid_events)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 from types import SimpleNamespace
 from typing import cast
 
@@ -9,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.metrics import AgentMetrics, AgentSnapshot
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
+from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.model.finding import DataStatus, Health, ReadFailure, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.sources.nvml import GpuIdentity
@@ -95,7 +97,15 @@ class StartingAgent:
         self.sources: dict[str, float] = {"nvml": 0.0}
         self.mono = 0.0
         queue = SimpleNamespace(state=SimpleNamespace(spool=()))
-        self.metrics = AgentMetrics(cast("Agent", self), cast("DeliveryQueue", queue), None, lambda now: ())
+        self.acked_at = {"https://aggregator.example": 0.0}
+        endpoints = SimpleNamespace(acked_at=lambda: self.acked_at)
+        self.metrics = AgentMetrics(
+            cast("Agent", self),
+            cast("DeliveryQueue", queue),
+            cast("EndpointPool", endpoints),
+            lambda now: (),
+            wall=lambda: 2e9,
+        )
 
     def now(self) -> Instant:
         return Instant(1e9 + self.mono, self.mono, "")
@@ -133,3 +143,13 @@ def test_an_xid_after_the_log_was_read_is_0_first() -> None:
     assert agent.scrape("nodeguard_xid_events", 1.0) == []
     agent.xid_events["gpu/0000:1b:00", 79] = 1
     assert agent.scrape("nodeguard_xid_events", 61.0) == [0]
+
+
+def test_times_are_those_of_the_scrape_also_in_a_replay() -> None:
+    agent = StartingAgent()
+    agent.sources["nvml"] = 5.0
+    agent.acked_at = {"https://aggregator.example": 90.0}
+    assert agent.scrape("nodeguard_source_last_read_timestamp_seconds", 100.0) == [2e9 - 5.0]
+    assert agent.scrape("nodeguard_last_acknowledged_timestamp_seconds", 100.0) == [2e9 - 10.0]
+    agent.acked_at = {"https://aggregator.example": -inf}
+    assert agent.scrape("nodeguard_last_acknowledged_timestamp_seconds", 100.0) == [0.0]
