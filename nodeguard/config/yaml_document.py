@@ -135,7 +135,7 @@ def load_yaml(path: Path | Traversable) -> YamlDocument:
             remedy = "check the command that writes to it"
         raise ConfigError(file, 0, "", f"cannot be read: {error.strerror}", remedy) from None
     if len(data) > SIZE_LIMIT:
-        raise ConfigError(file, 0, "", f"is larger than {SIZE_LIMIT} bytes", "split it")
+        raise ConfigError(file, 0, "", f"is larger than {SIZE_LIMIT >> 20} MiB", "shorten it")
     return parse_yaml(data, file)
 
 

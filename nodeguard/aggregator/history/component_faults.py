@@ -40,9 +40,10 @@ async def load_component_faults(path: str, faults: FaultHistory) -> None:
     try:
         recorded = await asyncio.to_thread(read_component_faults, file)
     except (HistoryFileError, sqlite3.Error, OSError, *DAMAGED_ROW) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
         logger.warning(
             "cannot read the faults of components, repeat offenders are counted from now",
-            extra={"file": file, "error": str(error)},
+            extra={"file": file, "error": reason},
         )
         return
     faults.merge(recorded)

@@ -64,6 +64,7 @@ class NotificationSender:
         self._is_read = False
         self._file = settings.spool_directory / FILE_NAME if settings.spool_directory else None
         self._saved = 0, 0
+        self._spool_error = ""
 
     def plan_made(
         self,
@@ -99,8 +100,11 @@ class NotificationSender:
         self.delivery.put(webhook, message_of(notification, now))
 
     def problem(self) -> str:
-        """Return which webhooks do not accept notifications, and why; empty for none."""
-        return delivery_problem(self.delivery, self._now().wall)
+        """Return which webhooks do not accept notifications, why, and why the spool is not written; empty for
+        none.
+        """
+        spool = f"a restart loses notifications: {self._spool_error}" if self._spool_error else ""
+        return "; ".join(filter(None, (delivery_problem(self.delivery, self._now().wall), spool)))
 
     def _dropped(self, webhook: str, message: Message, reason: DropReason) -> None:
         """Notify the incident of a dropped message again, if the receiver does not have its state."""
@@ -156,7 +160,6 @@ class NotificationSender:
 
         Until the next plan finds the incident of a refused message, the file keeps the message.
         """
-        problem = ""
         while True:
             revision = self.delivery.revision, self._subscriptions.revision
             if revision != self._saved and self._subscriptions.are_complete():
@@ -164,12 +167,13 @@ class NotificationSender:
                 content = encode_spool(waiting, self._subscriptions.states())
                 try:
                     await asyncio.to_thread(atomic_write, str(path), [content])
-                    self._saved, problem = revision, ""
+                    self._saved, self._spool_error = revision, ""
                 except OSError as error:
-                    if not problem:
-                        fields = {"file": str(path), "error": error.strerror}
+                    reason = f"{path}: {error.strerror}: make room there, or make it writable"
+                    if not self._spool_error:
+                        fields = {"error": reason}
                         logger.error("cannot save notifications, a restart loses them", extra=fields)  # noqa: TRY400
-                    problem = str(error)
+                    self._spool_error = reason
             await asyncio.sleep(_SAVE_INTERVAL)
 
 

@@ -228,6 +228,22 @@ async def test_a_damaged_spool_is_renamed(
     assert log.messages() == ["cannot use the spool of notifications"]
 
 
+async def test_a_spool_that_cannot_be_written_is_reported_with_its_remedy(
+    receiver: WebhookReceiver, tmp_path: Path, log: LogLines
+) -> None:
+    directory = tmp_path / "unmounted" / "spool"
+    sender = new_sender(webhook(url=receiver.url), spool=directory)
+    reason = f"{directory / FILE_NAME}: No such file or directory: make room there, or make it writable"
+    async with running(sender):
+        sender.add("oncall", notification())
+        await until_async(lambda: len(receiver.bodies) == 1)
+        await until_async(lambda: sender.problem() == f"a restart loses notifications: {reason}")
+        directory.parent.mkdir()
+        await until_async(lambda: not sender.problem())
+    [line] = log.lines
+    assert line["error"] == reason
+
+
 async def test_a_receiver_of_an_internal_authority_needs_its_certificate(
     receiver: WebhookReceiver, tmp_path: Path, log: LogLines
 ) -> None:
