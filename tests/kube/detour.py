@@ -7,6 +7,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+# At least the turns of the event loop from the acceptance of a connection to its task.
+_ACCEPTING = 10
+
 
 class Detour:
     """A proxy to a port of this machine. It forwards at first. delay: seconds until the client gets what the
@@ -50,14 +53,22 @@ class Detour:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
+        # Python leaves a connection open that is accepted when the server is closed.
+        for listener in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listener.fileno())
+        for _ in range(_ACCEPTING):
+            await asyncio.sleep(0)
         self._server.close()
         self.cut()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # the transports are closed in the next turn
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._pass(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # A task that is cancelled before it begins closes nothing.
+        task.add_done_callback(lambda _: writer.close())
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
