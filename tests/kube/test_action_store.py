@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,11 +130,10 @@ def _definition(change: Callable[[Any], object]) -> Any:
     return definition
 
 
-async def test_an_older_definition_reserves_nothing(api: ApiClient, defined: Cluster, tmp_path: Path) -> None:
+async def test_an_older_definition_reserves_nothing(api: ApiClient, defined: Cluster) -> None:
     """It would drop the findings, and the action would have nothing to do."""
     older = _definition(lambda properties: properties["spec"]["properties"].pop("findings"))
-    (tmp_path / "crd.json").write_text(json.dumps(older))
-    defined.kubectl("apply", "-f", str(tmp_path / "crd.json"))
+    defined.api.apply([older])
     try:
         async with running_store(api) as store:
             async with asyncio.timeout(30):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,15 +25,13 @@ OPENAPI = "/openapi/v3/apis/nodeguard.dev/v1alpha1"
 
 
 @contextmanager
-def definition(cluster: Cluster, directory: Path, change: Callable[[Properties], object]) -> Iterator[None]:
+def definition(cluster: Cluster, change: Callable[[Properties], object]) -> Iterator[None]:
     """Serve a definition with changed properties of the status."""
     define_incidents(cluster)
     older = yaml.safe_load(CRD.read_text())
     [version] = older["spec"]["versions"]
     change(version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"])
-    file = directory / "crd.json"
-    file.write_text(json.dumps(older))
-    cluster.kubectl("apply", "-f", str(file))
+    cluster.api.apply([older])
     _wait_until_served(cluster, older)
     try:
         yield
@@ -85,7 +81,7 @@ def problems(writers: Writing) -> list[str]:
 
 
 async def test_a_field_that_is_not_served_is_logged_once_and_written_once(
-    api: ApiClient, controlplane: Cluster, tmp_path: Path
+    api: ApiClient, controlplane: Cluster
 ) -> None:
     def change(properties: Properties) -> None:
         del properties["scope"], properties["diagnosis"]["properties"]["firstVote"]
@@ -93,7 +89,7 @@ async def test_a_field_that_is_not_served_is_logged_once_and_written_once(
         del properties["conditions"]["items"]["properties"]["observedGeneration"]
 
     incident = replace(LOST, diagnosis=DiagnosisRecord(("link",), first_vote=NOW))
-    with definition(controlplane, tmp_path, change):
+    with definition(controlplane, change):
         async with counted_writer(api) as (writers, writer, requests):
             writer.set_desired([incident], NOW)
             await writers.until(writer.current_incidents)
@@ -114,11 +110,9 @@ async def test_a_field_that_is_not_served_is_logged_once_and_written_once(
             assert any(field in line for line in fields), fields
 
 
-async def test_a_field_is_written_again_once_it_is_served(
-    api: ApiClient, controlplane: Cluster, tmp_path: Path
-) -> None:
+async def test_a_field_is_written_again_once_it_is_served(api: ApiClient, controlplane: Cluster) -> None:
     async with counted_writer(api) as (writers, writer, _):
-        with definition(controlplane, tmp_path, lambda properties: properties.pop("scope")):
+        with definition(controlplane, lambda properties: properties.pop("scope")):
             writer.set_desired([LOST], NOW)
             await writers.until(writer.current_incidents)
             await writers.idle()
@@ -131,7 +125,7 @@ async def test_a_field_is_written_again_once_it_is_served(
 
 
 async def test_a_value_that_is_refused_is_logged_once_and_the_rest_is_written(
-    api: ApiClient, controlplane: Cluster, tmp_path: Path
+    api: ApiClient, controlplane: Cluster
 ) -> None:
     def change(properties: Properties) -> None:
         properties["action"]["enum"] = ["none", "monitor"]
@@ -145,7 +139,7 @@ async def test_a_value_that_is_refused_is_logged_once_and_the_rest_is_written(
         Symptom("gpu-throttled", "gpu/0000:3b:00", Health.WARNING, "slow"),
     )
     incident = replace(LOST, symptoms=symptoms, jobs=("a/b", "team/job"))
-    with definition(controlplane, tmp_path, change):
+    with definition(controlplane, change):
         async with counted_writer(api) as (writers, writer, requests):
             writer.set_desired([incident], NOW)
             await writers.until(lambda: (found := writer.current_incidents()) and found[0].message)
