@@ -10,15 +10,18 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster, NewCluster, cluster
+from tests.controlplane.cluster import API, SERVICE_ACCOUNT, WHOLE, Cluster, NewCluster, cluster
 from tests.controlplane.commands import Component
 from tests.controlplane.objects import clear_cluster
+from tests.controlplane.shared import SharedClusters
 from tests.daemonset.helm import Helm
+from tests.daemonset.manifests import apply
 from tests.docs.ran import begin_test, check_commands
 from tests.images.archives import Archives, build_archives
 from tests.images.store import locked_store
@@ -33,6 +36,9 @@ __all__ = ["log"]
 
 # The cluster of a test, and how long each component's log was when the test began, in bytes.
 _SCENE = pytest.StashKey[tuple[Cluster, dict[Component, int]]]()
+
+# The clusters that tests of this process share.
+_CLUSTERS = SharedClusters()
 
 # Seconds in which processes that were killed are gone.
 _ENDING = 30.0
@@ -53,7 +59,15 @@ _TOOLS = {
 }
 
 # Fixtures that all tests of a run share, by the group of tests that run in the same process.
-_SHARED = {"shared_cluster": "cluster", "images": "kubelet", "pause": "kubelet"}
+_SHARED = {
+    "shared_cluster": "cluster",
+    "shared_api_server": "api server",
+    "shared_older_api_server": "api server",
+    "shared_manifests": "manifests",
+    "images": "kubelet",
+    "pause": "kubelet",
+}
+
 # Tests of whole fleets wait long for agents and aggregators.
 _FLEETS = "tests/e2e/"
 
@@ -78,8 +92,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The tests of a file with a cluster are a group: they often share theirs, and each process has one shared cluster for
     its groups. So are all tests of a kubelet, since its images and nodes take half a minute. The other tests on the
-    shared cluster are short: one group, so that few processes start a cluster for them. All others run in any process:
-    some files take minutes.
+    shared cluster are short: one group, so that few processes start a cluster for them. So are those on a shared API
+    server, and those of rights and admission policies. All others run in any process: some files take minutes.
 
     Tests that wait begin first, so that those that compute fill the time of the processors beside them.
     """
@@ -97,6 +111,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_waits)
 
 
+# The last place in the order of tests that share a cluster.
+_LAST_OF_CLUSTERS = 2
+
+
 def _waits(item: pytest.Item) -> int:
     """Return the place of a test in the order: a small number for one that waits much and computes little."""
     if item.get_closest_marker("kubelet"):
@@ -104,14 +122,20 @@ def _waits(item: pytest.Item) -> int:
     if item.nodeid.startswith(_FLEETS):
         return 1
     if item.get_closest_marker("xdist_group"):
-        return 2
+        return _LAST_OF_CLUSTERS
     return 3 if item.get_closest_marker("slow") else 4
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """End the shared clusters before the tests that use none: an idle cluster takes 3% of a processor."""
     begin_test()
-    return (yield)
+    result = yield
+    if nextitem is not None and _waits(nextitem) > _LAST_OF_CLUSTERS:
+        _CLUSTERS.close()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
@@ -157,9 +181,36 @@ def new_cluster() -> NewCluster:
 
 
 @pytest.fixture(scope="session")
-def shared_cluster(new_cluster: NewCluster) -> Iterator[Cluster]:
-    with new_cluster() as running:
-        yield running
+def _clusters(new_cluster: NewCluster) -> Iterator[SharedClusters]:
+    with closing(_CLUSTERS):
+        yield _CLUSTERS
+
+
+# These have the scope of a module: the clusters end before the session does.
+@pytest.fixture(scope="module")
+def shared_cluster(_clusters: SharedClusters) -> Cluster:
+    return _clusters.get("cluster", WHOLE)
+
+
+@pytest.fixture(scope="module")
+def shared_api_server(_clusters: SharedClusters) -> Cluster:
+    """An API server without controllers, which tests may kill and start again."""
+    return _clusters.get("API server", API)
+
+
+@pytest.fixture(scope="module")
+def shared_older_api_server(_clusters: SharedClusters) -> Cluster:
+    """An API server of an earlier version: without taint rules of devices, streamed lists and snapshots of lists."""
+    gates = "--feature-gates=WatchList=false,ListFromCacheSnapshot=false"
+    return _clusters.get("older API server", API, "--emulated-version=1.36", gates)
+
+
+@pytest.fixture(scope="module")
+def shared_manifests(_clusters: SharedClusters) -> Cluster:
+    """A whole control plane with nodeguard's manifests and no more rights, for tests of rights and admission policies."""
+    running = _clusters.get("manifests", WHOLE)
+    apply(running)
+    return running
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import signal
 import threading
 
 from tests.controlplane.api import Object
-from tests.controlplane.cluster import API, Cluster, NewCluster
-from tests.controlplane.objects import GPU, clear_cluster, node, pod
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.objects import GPU, clear, clear_cluster, node, pod
 
 TAINT = {"key": "nodeguard.dev/quarantine", "value": "gpu", "effect": "NoSchedule"}
 
@@ -105,17 +105,18 @@ def test_kubectl_connects_to_the_cluster(controlplane: Cluster) -> None:
     assert "Server Version: v1.37.1" in controlplane.kubectl("version")
 
 
-def test_two_clusters_are_independent(controlplane: Cluster, new_cluster: NewCluster) -> None:
-    controlplane.api.post("/api/v1/nodes", node("node-1"))
-    with new_cluster(API) as second:
-        assert second.url != controlplane.url
-        assert second.api.get("/api/v1/nodes")["items"] == []
+def test_two_clusters_are_independent(shared_api_server: Cluster, shared_older_api_server: Cluster) -> None:
+    for cluster in (shared_api_server, shared_older_api_server):
+        clear(cluster.api)
+    shared_api_server.api.post("/api/v1/nodes", node("node-1"))
+    assert shared_older_api_server.url != shared_api_server.url
+    assert shared_older_api_server.api.get("/api/v1/nodes")["items"] == []
 
 
-def test_a_restarted_api_server_has_lost_no_data(new_cluster: NewCluster) -> None:
-    with new_cluster(API) as cluster:
-        cluster.api.post("/api/v1/nodes", node("node-1"))
-        cluster.stop("kube-apiserver")
-        cluster.start("kube-apiserver")
-        cluster.ready()
-        assert cluster.api.get("/api/v1/nodes/node-1")["status"]["allocatable"][GPU] == "8"
+def test_a_restarted_api_server_has_lost_no_data(shared_api_server: Cluster) -> None:
+    clear(shared_api_server.api)
+    shared_api_server.api.post("/api/v1/nodes", node("node-1"))
+    shared_api_server.stop("kube-apiserver")
+    shared_api_server.start("kube-apiserver")
+    shared_api_server.ready()
+    assert shared_api_server.api.get("/api/v1/nodes/node-1")["status"]["allocatable"][GPU] == "8"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.model.mark import Mark, MarkCause, MarkRecord
 from tests.controlplane.api import Api, ApiError, Object
-from tests.controlplane.cluster import Cluster, NewCluster
+from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 from tests.daemonset.changes import (
     CORDONED,
@@ -28,7 +28,7 @@ from tests.daemonset.changes import (
     condition,
     taints,
 )
-from tests.daemonset.manifests import AGGREGATOR, NAMESPACE, apply, token
+from tests.daemonset.manifests import AGGREGATOR, NAMESPACE, token
 
 pytestmark = pytest.mark.slow
 
@@ -41,16 +41,15 @@ POLICIES = ("nodeguard-marks", "nodeguard-device-marks", "nodeguard-writes", "no
 
 
 @pytest.fixture(scope="module")
-def installed(new_cluster: NewCluster) -> Iterator[Cluster]:
-    with new_cluster() as created:
-        apply(created)
-        add_accounts(created)
-        mark_node(created, "probe")
-        created.until(lambda: not is_admitted(created, "developer", taints(), "probe"), "kube-apiserver")
-        created.until(
-            lambda: not is_admitted(created, AGGREGATOR, OTHER_CHANGES["label"], "probe"), "kube-apiserver"
-        )
-        yield created
+def installed(shared_manifests: Cluster) -> Cluster:
+    created = shared_manifests
+    add_accounts(created)
+    mark_node(created, "probe")
+    created.until(lambda: not is_admitted(created, "developer", taints(), "probe"), "kube-apiserver")
+    created.until(
+        lambda: not is_admitted(created, AGGREGATOR, OTHER_CHANGES["label"], "probe"), "kube-apiserver"
+    )
+    return created
 
 
 def add_accounts(created: Cluster) -> None:

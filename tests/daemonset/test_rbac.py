@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
 from tests.controlplane.api import Api, Object
-from tests.controlplane.cluster import API, Cluster, cluster
-from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, apply, token
+from tests.controlplane.cluster import Cluster
+from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, token
 
 pytestmark = pytest.mark.slow
 
@@ -51,12 +50,17 @@ NAMESPACE_RIGHTS = {
 
 
 @pytest.fixture(scope="module")
-def installed() -> Iterator[Cluster]:
-    with cluster(API) as created:
-        apply(created)
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
-        created.api.post(path, {"metadata": {"name": UNPRIVILEGED}})
-        yield created
+def installed(shared_manifests: Cluster) -> Cluster:
+    shared_manifests.api.apply([service_account(UNPRIVILEGED)])
+    return shared_manifests
+
+
+def service_account(name: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+    }
 
 
 def rights(made: Cluster, account: str, namespace: str) -> set[Right]:

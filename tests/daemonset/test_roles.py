@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.controlplane.cluster import Cluster, NewCluster
-from tests.daemonset.helm import CHART, RELEASE, Helm
-from tests.daemonset.manifests import NAMESPACE, apply
-from tests.daemonset.test_admission import RBAC
-from tests.daemonset.test_rbac import UNPRIVILEGED, Right, rights
+from tests.controlplane.cluster import Cluster
+from tests.daemonset.helm import CHART, RELEASE, Helm, objects
+from tests.daemonset.manifests import NAMESPACE
+from tests.daemonset.test_admission import RBAC, bind
+from tests.daemonset.test_rbac import UNPRIVILEGED, Right, rights, service_account
 from tests.daemonset.test_rights import rights as rules_of
 
 pytestmark = pytest.mark.slow
@@ -94,27 +93,21 @@ def test_only_admins_get_a_right_in_pods(helm: Helm) -> None:
 
 
 @pytest.fixture(scope="module")
-def installed(new_cluster: NewCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with new_cluster() as created:
-        apply(created)
-        rendered = created.processes.directory / "roles.yaml"
-        command = ("template", RELEASE, str(CHART), "--show-only=templates/roles.yaml")
-        helm = Helm(tmp_path_factory.mktemp("helm"))
-        roles = {
-            role.removeprefix("nodeguard-"): {
-                "enabled": True,
-                "users": [f"system:serviceaccount:{NAMESPACE}:{account}"],
-                "groups": [f"{account}s"],
-            }
-            for account, (role, _) in PEOPLE.items()
+def installed(shared_manifests: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    command = ("template", RELEASE, str(CHART), "--show-only=templates/roles.yaml")
+    helm = Helm(tmp_path_factory.mktemp("helm"))
+    roles = {
+        role.removeprefix("nodeguard-"): {
+            "enabled": True,
+            "users": [f"system:serviceaccount:{NAMESPACE}:{account}"],
+            "groups": [f"{account}s"],
         }
-        rendered.write_text(helm(*command, values={"roles": roles}))
-        created.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(rendered))
-        for account in (UNPRIVILEGED, "viewing", *PEOPLE):
-            created.kubectl("create", "serviceaccount", "-n", NAMESPACE, account)
-        subject = f"--serviceaccount={NAMESPACE}:viewing"
-        created.kubectl("create", "clusterrolebinding", "viewing", "--clusterrole=view", subject)
-        yield created
+        for account, (role, _) in PEOPLE.items()
+    }
+    shared_manifests.api.apply(objects(helm(*command, values={"roles": roles})))
+    shared_manifests.api.apply(service_account(account) for account in (UNPRIVILEGED, "viewing", *PEOPLE))
+    bind(shared_manifests, "viewing", "view")
+    return shared_manifests
 
 
 @pytest.mark.parametrize("account", PEOPLE)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.executors.receiver import receiver
-from tests.kube.conftest import _api_server, api_server
+from tests.kube.conftest import api_server
 
-__all__ = ["_api_server", "api_server", "receiver"]
+__all__ = ["api_server", "receiver"]

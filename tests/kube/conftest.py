@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from nodeguard.kube.client import ApiClient
-from tests.controlplane.cluster import API, Cluster, NewCluster
+from tests.controlplane.cluster import Cluster
 from tests.controlplane.definitions import define_incidents
 from tests.controlplane.objects import clear, node
 from tests.kube.detour import Detour
@@ -25,17 +25,25 @@ async def api(controlplane: Cluster) -> AsyncIterator[ApiClient]:
     await client.close()
 
 
-@pytest.fixture(scope="session")
-def _api_server(new_cluster: NewCluster) -> Iterator[Cluster]:
-    with new_cluster(API) as made:
-        yield made
+@pytest.fixture
+def api_server(shared_api_server: Cluster) -> Cluster:
+    """An API server without Nodes and controllers, which these tests may kill."""
+    clear(shared_api_server.api)
+    return shared_api_server
 
 
 @pytest.fixture
-def api_server(_api_server: Cluster) -> Cluster:
-    """An API server without Nodes and controllers, which these tests may kill."""
-    clear(_api_server.api)
-    return _api_server
+def older_api_server(shared_older_api_server: Cluster) -> Cluster:
+    """An API server of an earlier version, without Nodes and controllers."""
+    clear(shared_older_api_server.api)
+    return shared_older_api_server
+
+
+@pytest_asyncio.fixture
+async def older_api(older_api_server: Cluster) -> AsyncIterator[ApiClient]:
+    client = await ApiClient.connect(str(older_api_server.kubeconfig))
+    yield client
+    await client.close()
 
 
 @pytest_asyncio.fixture

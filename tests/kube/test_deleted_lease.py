@@ -10,7 +10,7 @@ import pytest
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.lease import MAX_DURATION, Lease, RestoredError
-from tests.controlplane.cluster import API, Cluster, NewCluster
+from tests.controlplane.cluster import API, Cluster
 from tests.kube.leases import LEASES, PATIENCE, candidate, until_renewed
 
 
@@ -66,23 +66,18 @@ async def test_the_deletion_of_a_lease_ends_a_long_hold(near_api: ApiClient, api
 
 
 async def test_a_restored_cluster_ends_the_holder_and_the_candidate(
-    new_cluster: NewCluster, tmp_path: Path
+    near_api: ApiClient, api_server: Cluster, tmp_path: Path
 ) -> None:
-    with new_cluster(API) as cluster:
-        api = await ApiClient.connect(str(cluster.kubeconfig))
-        first, second = candidate(api, "one"), candidate(api, "two")
-        assert await first.renew(100.0)
-        data = cluster.processes.directory / "etcd"
-        await asyncio.to_thread(replace_data, cluster, data, tmp_path / "backup")
-        await until_renewed(first, 110.0)
-        assert not await second.renew(110.0)
-        await asyncio.to_thread(replace_data, cluster, tmp_path / "backup", data)
-        for lease in (first, second):
-            with pytest.raises(
-                RestoredError, match=r"restored to an earlier state.*start the aggregator again"
-            ):
-                await until_renewed(lease, 115.0)
-        await api.close()
+    first, second = candidate(near_api, "one"), candidate(near_api, "two")
+    assert await first.renew(100.0)
+    data = api_server.processes.directory / "etcd"
+    await asyncio.to_thread(replace_data, api_server, data, tmp_path / "backup")
+    await until_renewed(first, 110.0)
+    assert not await second.renew(110.0)
+    await asyncio.to_thread(replace_data, api_server, tmp_path / "backup", data)
+    for lease in (first, second):
+        with pytest.raises(RestoredError, match=r"restored to an earlier state.*start the aggregator again"):
+            await until_renewed(lease, 115.0)
 
 
 def replace_data(cluster: Cluster, source: Path, target: Path) -> None:

@@ -16,7 +16,7 @@ from nodeguard.kube.device_rules import MANAGED_BY_LABEL, PATH, DeviceRuleWriter
 from nodeguard.kube.devices import serves_device_rules
 from nodeguard.model.mark import EPOCH_ANNOTATION, STATE_ANNOTATION
 from nodeguard.model.node import Taint
-from tests.controlplane.cluster import API, Cluster, NewCluster
+from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 from tests.kube.following import running
 from tests.kube.writing import Writing, read, writing
@@ -200,10 +200,5 @@ async def test_a_rule_is_deleted_with_its_node(api: ApiClient, controlplane: Clu
     assert await objects(api) == {}
 
 
-async def test_older_clusters_have_no_device_rules(new_cluster: NewCluster) -> None:
-    with new_cluster(API, {"kube-apiserver": ["--emulated-version=1.36"]}) as older:
-        api = await ApiClient.connect(str(older.kubeconfig))
-        try:
-            assert not await serves_device_rules(api)
-        finally:
-            await api.close()
+async def test_older_clusters_have_no_device_rules(older_api: ApiClient) -> None:
+    assert not await serves_device_rules(older_api)

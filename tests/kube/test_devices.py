@@ -21,7 +21,7 @@ from nodeguard.kube.devices import (
 )
 from nodeguard.model.device import Device
 from tests.controlplane.api import Object
-from tests.controlplane.cluster import API, Cluster, NewCluster
+from tests.controlplane.cluster import Cluster
 from tests.logs import LogLines
 from tests.waiting import in_background, until_async
 
@@ -211,13 +211,11 @@ async def test_added_and_removed_devices_are_reported(
     assert log.text() == []
 
 
-async def test_a_server_without_rules_has_no_devices(new_cluster: NewCluster, log: LogLines) -> None:
-    older = ["--runtime-config=resource.k8s.io/v1/devicetaintrules=false"]
-    with new_cluster(API, {"kube-apiserver": older}) as made:
-        made.api.post(PATH, resource_slice("one", [device(1)]))
-        api = await ApiClient.connect(str(made.kubeconfig))
-        assert not await serves_device_rules(api)
-        async with following(api) as (devices, reported):
-            await until_async(lambda: devices.is_complete)
-        await api.close()
+async def test_a_server_without_rules_has_no_devices(
+    older_api: ApiClient, older_api_server: Cluster, log: LogLines
+) -> None:
+    older_api_server.api.post(PATH, resource_slice("one", [device(1)]))
+    assert not await serves_device_rules(older_api)
+    async with following(older_api) as (devices, reported):
+        await until_async(lambda: devices.is_complete)
     assert (reported, log.text()) == ({}, [])

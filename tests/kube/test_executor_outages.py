@@ -14,18 +14,15 @@ from tests.kube.writing import NODES, QUARANTINE, SUSPECT, Writing, desired, our
 from tests.waiting import PATIENCE
 
 
-async def test_all_writes_succeed_after_a_restart_of_the_server(new_cluster: NewCluster) -> None:
-    with new_cluster(API) as api_only:
-        names = [f"gpu-{number}" for number in range(40)]
-        for name in names:
-            api_only.api.post(NODES, node(name))
-        api = await ApiClient.connect(str(api_only.kubeconfig))
-        try:
-            async with writing(api, rate=200.0) as writers:
-                await marked_across_a_restart(api_only, api, writers, names)
-                assert [ours(await read(api, name)) for name in names] == [{QUARANTINE}] * 40
-        finally:
-            await api.close()
+async def test_all_writes_succeed_after_a_restart_of_the_server(
+    near_api: ApiClient, api_server: Cluster
+) -> None:
+    names = [f"gpu-{number}" for number in range(40)]
+    for name in names:
+        api_server.api.post(NODES, node(name))
+    async with writing(near_api, rate=200.0) as writers:
+        await marked_across_a_restart(api_server, near_api, writers, names)
+        assert [ours(await read(near_api, name)) for name in names] == [{QUARANTINE}] * 40
 
 
 async def marked_across_a_restart(

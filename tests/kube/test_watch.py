@@ -17,7 +17,7 @@ from nodeguard.kube.nodes import PATH, watch_nodes
 from nodeguard.kube.nodes import decode_node as decoded
 from nodeguard.kube.watch import Watch
 from nodeguard.model.node import Node
-from tests.controlplane.cluster import API, Cluster, NewCluster
+from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 from tests.kube.detour import Detour
 from tests.kube.following import NodeRecorder, running
@@ -134,19 +134,16 @@ async def test_a_stalled_connection_is_replaced(
 
 
 async def test_a_server_without_streamed_lists_is_listed_in_pages(
-    monkeypatch: pytest.MonkeyPatch, new_cluster: NewCluster, log: LogLines
+    monkeypatch: pytest.MonkeyPatch, older_api: ApiClient, older_api_server: Cluster, log: LogLines
 ) -> None:
     monkeypatch.setattr(listing, "_PAGE", 2)
-    with new_cluster(API, {"kube-apiserver": ["--feature-gates=WatchList=false"]}) as old:
-        make(old, *(f"node-{number}" for number in range(5)))
-        api = await ApiClient.connect(str(old.kubeconfig))
-        recorder = NodeRecorder()
-        async with running(watch_nodes(api, recorder)):
-            await until_async(lambda: recorder.syncs)
-            assert recorder.names == {f"node-{number}" for number in range(5)}
-            old.api.delete(f"{PATH}/node-2")
-            await until_async(lambda: recorder.lost == ["node-2"])
-        await api.close()
+    make(older_api_server, *(f"node-{number}" for number in range(5)))
+    recorder = NodeRecorder()
+    async with running(watch_nodes(older_api, recorder)):
+        await until_async(lambda: recorder.syncs)
+        assert recorder.names == {f"node-{number}" for number in range(5)}
+        older_api_server.api.delete(f"{PATH}/node-2")
+        await until_async(lambda: recorder.lost == ["node-2"])
     assert log.text() == []
 
 
@@ -233,40 +230,36 @@ def restart(control: Cluster) -> None:
 
 
 async def test_a_list_that_expires_between_two_pages_starts_again(
-    monkeypatch: pytest.MonkeyPatch, new_cluster: NewCluster, log: LogLines
+    monkeypatch: pytest.MonkeyPatch, older_api: ApiClient, older_api_server: Cluster, log: LogLines
 ) -> None:
+    """The server answers later pages from etcd, and has the versions of etcd only."""
     monkeypatch.setattr(listing, "_PAGE", 2)
-    # The server answers later pages from etcd, and has the versions of etcd only.
-    gates = "--feature-gates=WatchList=false,ListFromCacheSnapshot=false"
-    with new_cluster(API, {"kube-apiserver": [gates]}) as cluster:
-        names = [f"node-{number}" for number in range(7)]
-        make(cluster, *names)
-        api = await ApiClient.connect(str(cluster.kubeconfig))
-        recorder = NodeRecorder()
-        watch = watch_nodes(api, recorder)
-        request, expired = api.request, list[str]()
+    names = [f"node-{number}" for number in range(7)]
+    make(older_api_server, *names)
+    recorder = NodeRecorder()
+    watch = watch_nodes(older_api, recorder)
+    request, expired = older_api.request, list[str]()
 
-        async def request_page(*args: Any, **kwargs: Any) -> bytes:
-            query = kwargs.get("query") or {}
-            if "continue" in query and len(expired) < 2:
-                await asyncio.to_thread(compact, cluster, "node-6")
-                try:
-                    return await request(*args, **kwargs)
-                except ApiError as error:
-                    expired.append(f"{error.status} {error.reason} {len(recorder.lost)} {recorder.syncs}")
-                    raise
-            return await request(*args, **kwargs)
+    async def request_page(*args: Any, **kwargs: Any) -> bytes:
+        query = kwargs.get("query") or {}
+        if "continue" in query and len(expired) < 2:
+            await asyncio.to_thread(compact, older_api_server, "node-6")
+            try:
+                return await request(*args, **kwargs)
+            except ApiError as error:
+                expired.append(f"{error.status} {error.reason} {len(recorder.lost)} {recorder.syncs}")
+                raise
+        return await request(*args, **kwargs)
 
-        monkeypatch.setattr(api, "request", request_page)
-        async with running(watch):
-            await until_async(lambda: len(expired) == 1)
-            await asyncio.sleep(0)
-            assert (watch.is_synced, recorder.syncs) == (False, 0)
-            await until_async(lambda: recorder.syncs)
-        # The objects of an incomplete list are known, and none of the others is gone.
-        assert expired == ["410 Expired 0 0"] * 2
-        assert (recorder.names, recorder.lost) == ({*names}, [])
-        await api.close()
+    monkeypatch.setattr(older_api, "request", request_page)
+    async with running(watch):
+        await until_async(lambda: len(expired) == 1)
+        await asyncio.sleep(0)
+        assert (watch.is_synced, recorder.syncs) == (False, 0)
+        await until_async(lambda: recorder.syncs)
+    # The objects of an incomplete list are known, and none of the others is gone.
+    assert expired == ["410 Expired 0 0"] * 2
+    assert (recorder.names, recorder.lost) == ({*names}, [])
     *failed, works = log.text()
     assert all("410 for GET /api/v1/nodes" in line for line in failed)
     assert works == "INFO watch works again resource=Nodes"
