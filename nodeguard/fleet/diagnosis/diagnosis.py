@@ -19,11 +19,11 @@ from nodeguard.fleet.diagnosis.results import (
     SuppressedCheck,
 )
 from nodeguard.fleet.diagnosis.settling_candidates import SOON, SettlingCandidates
-from nodeguard.fleet.diagnosis.shared_versions import new_version
+from nodeguard.fleet.diagnosis.shared_versions import explaining_version
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
 from nodeguard.fleet.diagnosis.suspected_checks import are_everywhere
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-from nodeguard.model.diagnosis import VERSION_TOPOLOGIES, DiagnosisPolicy
+from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Seconds between two evaluations while a domain or check only has to recover.
 _LATER = 60.0
@@ -197,7 +197,7 @@ class Diagnosis:
     def _begin(self, candidate: Candidate, checks: Iterable[str], now: float) -> set[str]:
         """Begin the diagnosis of a candidate with votes for some checks. Returns those that it suppresses."""
         self._candidates.drop(candidate)
-        version = self._version_of(candidate, now)
+        version = explaining_version(self.voting, candidate, now)
         if not version:
             self.domains.begin(candidate, now)
             return set()
@@ -219,12 +219,6 @@ class Diagnosis:
             onsets = self.voting.firings[check].latest
             others |= {uid for uid, at in candidate.voters.items() if onsets.get(uid) == at}
         return len(others) < self.rule.min_nodes
-
-    def _version_of(self, candidate: Candidate, now: float) -> str:
-        """Return the version that explains the votes of a candidate; empty for none."""
-        if self.members.topology_of(candidate.domain) in VERSION_TOPOLOGIES:
-            return candidate.domain
-        return new_version(self.voting, candidate, now)
 
     def _clear_explained(self, now: float) -> None:
         """Clear domains that became degraded before the job that explains their votes was known."""

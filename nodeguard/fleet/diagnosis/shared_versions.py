@@ -52,8 +52,12 @@ def received_version(votes: VoteIndex, uids: Collection[str], now: float) -> str
     return ""
 
 
-def new_version(votes: VoteIndex, candidate: Candidate, now: float) -> str:
-    """Return the version that only the nodes of a candidate domain got recently; empty for none."""
+def explaining_version(votes: VoteIndex, candidate: Candidate, now: float) -> str:
+    """Return the version that explains the votes of a candidate: its domain, or the version that only nodes
+    of this domain got recently; empty for none.
+    """
+    if votes.members.topology_of(candidate.domain) in VERSION_TOPOLOGIES:
+        return candidate.domain
     domain = votes.members.nodes(candidate.domain)
     for path, count in _versions(votes.members, candidate.voters.keys()).items():
         nodes = votes.members.nodes(path)
