@@ -87,19 +87,16 @@ class SettlingCandidates:
         self._chose = -SOON
 
     def settled_candidates(self, candidates: Collection[Candidate], now: float) -> Iterator[Candidate]:
-        """Yield the candidates that have been chosen for long enough."""
+        """Yield the candidates that have been chosen for long enough: for longer with few voters."""
+        rule = self._votes.rule
         for candidate in candidates:
-            waited = now - self.clocks[candidate.fault_class, candidate.domain]
-            if waited >= self._votes.rule.grace_period and self._settles(candidate, waited, now):
+            is_weak = self._votes.votes_by_class[candidate.fault_class].is_weak(candidate)
+            wait = max(rule.grace_period, rule.weak_evidence.wait) if is_weak else rule.grace_period
+            if now - self.clocks[candidate.fault_class, candidate.domain] < wait:
+                continue
+            is_over = self._has_ended(candidate) or (is_weak and self._is_quiet(candidate, now))
+            if not (is_over or self._votes.were_judged(candidate.voters, wait)):
                 yield candidate
-
-    def _settles(self, candidate: Candidate, waited: float, now: float) -> bool:
-        """Return whether a candidate becomes degraded after some seconds: later with few voters."""
-        is_weak = self._votes.votes_by_class[candidate.fault_class].is_weak(candidate)
-        wait = self._votes.rule.weak_evidence.wait if is_weak else self._votes.rule.grace_period
-        if waited < wait or (is_weak and self._is_quiet(candidate, now)):
-            return False
-        return not (self._has_ended(candidate) or self._votes.were_judged(candidate.voters, wait))
 
     def drop(self, candidate: Candidate) -> None:
         """Drop a candidate."""
