@@ -52,11 +52,11 @@ class SuppressedChecks:
         suppressed = self.suppressed.get(check)
         if suppressed is None or not self._is_in_scope(suppressed, uid):
             return None
-        return None if self._is_kernel_confirmed(check, uid) else suppressed
+        return None if uid in self._votes.firings_of(check).kernel_confirmed else suppressed
 
     def is_suspected(self, check: str, uid: str) -> bool:
         """Return whether a check is suspected on a node."""
-        return check in self.suspected and not self._is_kernel_confirmed(check, uid)
+        return check in self.suspected and uid not in self._votes.firings_of(check).kernel_confirmed
 
     def record_cleared(self, uid: str, check: str) -> None:
         """Record that a check does not fire on a node any more."""
@@ -165,9 +165,15 @@ class SuppressedChecks:
                     self._votes.vote(uid, check, topologies, latest[uid])
 
     def _caused(self, check: str) -> set[str]:
-        """Return the nodes on which another cause than a false alarm explains a check."""
-        explained = (self._explained[name] for name in self._votes.classes_of(check))
-        return self._votes.explained_by_ended_domains(check).union(*explained)
+        """Return the nodes on which another cause than a false alarm explains a check: also a degraded domain
+        of each of its fault classes that ended after its latest onset there.
+        """
+        classes, onsets = self._votes.classes_of(check), self._votes.firings_of(check).latest.items()
+        explained = set[str]().union(*(self._explained[name] for name in classes))
+        if classes and all(votes.ended for votes in classes.values()):
+            ended = (uid for uid, at in onsets if all(votes.has_ended(uid, at) for votes in classes.values()))
+            explained.update(ended)
+        return explained
 
     def suppress_settled(self, now: float) -> None:
         """Suppress the checks that have been suspected for long enough."""
@@ -288,9 +294,6 @@ class SuppressedChecks:
     def _has_version(self, suppressed: SuppressedCheck, uid: str) -> bool:
         """Return whether a node has the version with the suppression, if only one has it."""
         return not suppressed.domain or uid in self._evidence.members.nodes(suppressed.domain)
-
-    def _is_kernel_confirmed(self, check: str, uid: str) -> bool:
-        return uid in self._votes.firings_of(check).kernel_confirmed
 
     def _is_wide(self, suppressed: SuppressedCheck) -> bool:
         """Return whether a check began to fire on so many nodes that its marks of this episode are released.

@@ -190,19 +190,6 @@ class VoteIndex:
         ended = self.firings_of(check).forget_onsets(at, lambda uid: self._is_in(uid, domain))
         self.withdraw(check, ended, suppression)
 
-    def explained_by_ended_domains(self, check: str) -> set[str]:
-        """Return the nodes on which the latest onset of a check is from before the end of a degraded domain,
-        which explains it: a domain of each fault class of the check.
-        """
-        classes = self.classes_of(check).values()
-        if not classes or not all(votes.ended for votes in classes):
-            return set()
-        return {
-            uid
-            for uid, at in self.firings_of(check).latest.items()
-            if all(votes.has_ended(uid, at) for votes in classes)
-        }
-
     def _is_in(self, uid: str, domain: str) -> bool:
         return not domain or uid in self.members.nodes(domain)
 
@@ -281,7 +268,7 @@ class VoteIndex:
         """Return the latest votes in a domain for some fault classes, by uid, as far as is remembered."""
         latest: dict[str, float] = {}
         for fault_class in fault_classes:
-            votes = self.votes_by_class[fault_class].latest_votes(domain)
+            votes = self.votes_by_class[fault_class].by_path.get(domain, {})
             latest |= {uid: at for uid, at in votes.items() if at > latest.get(uid, -inf)}
         return latest
 
@@ -289,7 +276,7 @@ class VoteIndex:
         """Return the number of nodes with votes, of each domain with any."""
         voters: dict[str, set[str]] = {}
         for votes in self.votes_by_class.values():
-            for path in votes.domains():
+            for path in votes.by_path:
                 voters.setdefault(path, set()).update(votes.voters(path, now, votes.longest_window))
         return {path: len(uids) for path, uids in voters.items() if uids}
 

@@ -28,7 +28,8 @@ _NONE: dict[str, float] = {}
 class FaultVotes:
     """The votes for one fault class: the latest of each node. of_jobs: the time up to which the start of a
     job explains the votes of a node, by uid: these count for no domain. ended: when domains were last
-    cleared. new_voters: nodes with a vote, or with other domains, since the latest evaluation.
+    cleared. new_voters: nodes with a vote, or with other domains, since the latest evaluation. by_path: the
+    latest vote of each node, as far as is remembered, by domain and uid.
     """
 
     def __init__(
@@ -48,12 +49,12 @@ class FaultVotes:
         self.of_jobs: dict[str, float] = {}
         self.ended = ended
         self.new_voters: set[str] = set()
+        self.by_path: dict[str, dict[str, float]] = {}
         self._rule = rule
         self._members = members
         self._latest: dict[str, float] = {}
         self._paths: dict[str, tuple[str, ...]] = {}
         self._topologies: dict[str, frozenset[str]] = {}
-        self._by_path: dict[str, dict[str, float]] = {}  # latest by node, by domain
         self._onsets: dict[str, deque[float]] = {}
         self._recent: deque[tuple[float, str]] = deque()
         self._rate = rate
@@ -98,7 +99,7 @@ class FaultVotes:
     def end(self, path: str, at: float) -> None:
         """Withdraw the votes in a domain up to a time, at which its diagnosis ended."""
         self.ended[path] = max(at, self.ended.get(path, at))
-        for uid in [uid for uid, vote in self._by_path.get(path, _NONE).items() if vote <= at]:
+        for uid in [uid for uid, vote in self.by_path.get(path, _NONE).items() if vote <= at]:
             self.withdraw(uid)
 
     def replace_vote(self, uid: str, at: float | None) -> None:
@@ -145,7 +146,7 @@ class FaultVotes:
         since = now - within
         return {
             uid: at
-            for uid, at in self._by_path.get(path, _NONE).items()
+            for uid, at in self.by_path.get(path, _NONE).items()
             if max(since, self.of_jobs.get(uid, since)) < at <= now and not self._repeats(uid, now)
         }
 
@@ -157,14 +158,6 @@ class FaultVotes:
     def onsets(self, uid: str) -> Iterable[float]:
         """Return the onsets of a node that nothing explained, as far as is remembered."""
         return self._onsets.get(uid, ())
-
-    def latest_votes(self, path: str) -> Mapping[str, float]:
-        """Return the latest vote of each node of a domain, as far as is remembered."""
-        return self._by_path.get(path, _NONE)
-
-    def domains(self) -> Iterator[str]:
-        """Yield the domains with any vote."""
-        yield from self._by_path
 
     def lowest_domains(self, uid: str) -> Iterator[str]:
         """Yield the lowest domains in which a node's vote counts."""
@@ -198,7 +191,7 @@ class FaultVotes:
     ) -> Iterator[tuple[float, dict[str, float]]]:
         """Yield each window in which a domain has more votes than chance explains, with the voters."""
         size = self._members.size(path)
-        if self.is_too_small(path) or len(self._by_path.get(path, _NONE)) < self._rule.fewest_affected(size):
+        if self.is_too_small(path) or len(self.by_path.get(path, _NONE)) < self._rule.fewest_affected(size):
             return
         yield from self._after_receipt(path, now)
         by_share = self._rule.fewest_affected(size, share)
@@ -282,10 +275,10 @@ class FaultVotes:
     def _unset(self, uid: str) -> None:
         self._latest.pop(uid, None)
         for path in self._paths.pop(uid, ()):
-            votes = self._by_path[path]
+            votes = self.by_path[path]
             del votes[uid]
             if not votes:
-                del self._by_path[path]
+                del self.by_path[path]
 
     def _set(self, uid: str, at: float) -> None:
         self._unset(uid)
@@ -296,7 +289,7 @@ class FaultVotes:
             if self._members.topology_of(path) in self._topologies[uid]
         )
         for path in self._paths[uid]:
-            self._by_path.setdefault(path, {})[uid] = at
+            self.by_path.setdefault(path, {})[uid] = at
 
     def _repeats(self, uid: str, now: float) -> bool:
         """Return whether a node voted again and again before anything that happens now."""
