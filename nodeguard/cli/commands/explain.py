@@ -39,6 +39,8 @@ _CODE = re.compile(r"(s?xid)[\s:#]*(.*)", re.IGNORECASE)
 # Lines of a pasted text that are looked at, which takes half a second, and errors in them that are listed.
 _MAX_LINES = 2_000
 _MAX_ALSO = 8
+# Numbers that differ between lines of one kind in a log: times, steps, values. Codes of errors are shorter.
+_CHANGING_NUMBER = re.compile(r"\d+(?:[.,:/e+-]+\d+)+|\d{4,}")
 _FLEET = ("node", "incident", "domain")
 
 
@@ -48,9 +50,11 @@ def run(options: Namespace) -> int:
         kind = options.words[0].lower()
         raise UsageError(f"a {kind} is described, not explained: write nodeguard describe {kind} NAME")
     catalogue, signals = load_catalogue(options.checks)
-    text = (sys.stdin.read() if options.words == [STDIN] else " ".join(options.words)).strip()
+    is_piped = options.words == [STDIN]
+    text = _condense((sys.stdin.read() if is_piped else " ".join(options.words)).strip())
     if not text:
-        raise UsageError("SUBJECT is empty: name a check, a code or words to search for")
+        subject = "standard input" if is_piped else "SUBJECT"
+        raise UsageError(f"{subject} is empty: name a check, a code or words to search for")
     if (explained := _explained(catalogue, signals, text)) is not None:
         document, view = explained
 
@@ -63,6 +67,21 @@ def run(options: Namespace) -> int:
         lines = list(search_lines(text, matches))
         print_output(document_or_text(matches, options.output, lambda: format_lines(lines)))
     return OK
+
+
+def _condense(text: str) -> str:
+    """Return a text without the lines that repeat an earlier one in all but times, steps and values.
+
+    A log of a training has a million lines of progress before the few lines of its end. Of what remains, the
+    last lines are returned. A short text is returned as it is.
+    """
+    lines = text.splitlines()
+    if len(lines) <= _MAX_LINES:
+        return text
+    by_kind: dict[str, str] = {}
+    for line in lines:
+        by_kind.setdefault(_CHANGING_NUMBER.sub("", line), line)
+    return "\n".join(list(by_kind.values())[-_MAX_LINES:])
 
 
 def _explained(catalogue: Catalogue, signals: Mapping[str, Signal], text: str) -> tuple[object, View] | None:
@@ -186,7 +205,7 @@ def _reads(check: Check, signal: str) -> bool:
 
 def _also_lines(catalogue: Catalogue, text: str, shown: str) -> Iterator[StyledLine]:
     """Yield the other errors that a text quotes, a line each. shown: title of the explained one."""
-    lines = dict.fromkeys(line.strip() for line in text.splitlines()[:_MAX_LINES])
+    lines = dict.fromkeys(line.strip() for line in text.splitlines())
     titles: dict[str, None] = {}
     for line in lines if len(lines) > 1 else ():
         try:

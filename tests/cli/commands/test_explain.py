@@ -283,6 +283,34 @@ RuntimeError: CUDA error: out of memory
     assert "Also" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("errors_first", [False, True])
+def test_a_long_log_is_explained_by_its_errors(
+    errors_first: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [f"[02:{n // 60 % 60:02}:{n % 60:02}] step {n} loss {n / 7:.4f} lr 2.9e-04" for n in range(3_000)]
+    # Two lines that differ in the code of an error are two errors.
+    errors = [
+        "Cuda failure 719",
+        "failed (exitcode: -9) local_rank: 0",
+        "failed (exitcode: -6) local_rank: 0",
+    ]
+    text = "\n".join([*errors, *steps] if errors_first else [*steps, *errors])
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert main(["explain", "-"]) == 0
+    first, _, also = capsys.readouterr().out.partition("Also in this text")
+    assert "the GPU stopped a kernel" in first
+    assert "was killed" in also
+    assert "crashed" in also
+
+
+def test_an_empty_standard_input_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(" \n"))
+    assert main(["explain", "-"]) == 3
+    assert "standard input is empty" in capsys.readouterr().err
+
+
 def test_every_message_of_a_program_has_a_title_that_fits_a_line() -> None:
     catalogue, _ = load_catalogue()
     titles = [f"Message of a program - {message.title}" for message in catalogue.program_messages]
