@@ -136,6 +136,24 @@ def test_a_rehearsal_drains_a_healthy_node(site: Site) -> None:
     assert site.slurm.reason("gpu-1").startswith("nodeguard: GPU lost")
 
 
+def test_without_a_system_log_standard_error_has_the_messages(site: Site) -> None:
+    site.node.replays(FATAL)
+    logger = site.node.programs / "logger"
+    with_log = logger.read_text()
+    site.node.install("logger", f'exec {shutil.which("logger")} --socket {site.node.directory}/none "$@"')
+    try:
+        done = subprocess.run(
+            [site.node.script],
+            env={**os.environ, "SLURMD_NODENAME": "gpu-1"},
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        logger.write_text(with_log)
+    assert done.stderr.startswith("nodeguard-healthcheck: gpu-1 is drained: FATAL  gpu-off-bus")
+
+
 def test_a_person_who_runs_it_sees_its_messages(site: Site) -> None:
     site.node.replays(FATAL)
     control, terminal = pty.openpty()
