@@ -1,6 +1,6 @@
-"""Standard output and error of a command, and JSON and YAML for them.
+"""Standard streams of a command, and JSON and YAML for them.
 
-Either stream may be closed, full, of a narrow encoding, or a pipe without a reader.
+An output may be closed, full, of a narrow encoding, or a pipe without a reader. The input may be any bytes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class UnwritableError(UserError):
 
 
 def prepare_streams() -> None:
-    """Prepare both streams: characters that an encoding lacks are written as `?`."""
+    """Prepare the streams: what an encoding lacks is written as `?`, and read as U+FFFD."""
     # A file that is opened later must not become a standard stream that was closed.
     while (opened := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
         pass
     os.close(opened)
     # Python has None for a closed stream, and print would write errors to standard output instead.
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - lives until the exit
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 

@@ -49,6 +49,14 @@ def test_an_error_that_cannot_be_printed_keeps_its_exit_code(redirect: str) -> N
         assert (done.returncode, done.stdout) == (3, "")
 
 
+def test_a_log_with_bytes_that_are_no_text_is_read(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"loss \xff\xfe\nCUDA error: uncorrectable ECC error encountered\n")
+    # As in a locale such as en_US.UTF-8: there, Python refuses such bytes in standard input.
+    done = run(["explain", "-"], f"<{tmp_path}/log", PYTHONIOENCODING="utf-8:strict")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ECC could not correct" in done.stdout
+
+
 def test_characters_outside_the_encoding_are_question_marks() -> None:
     done = run(CHECK, PYTHONIOENCODING="ascii")
     assert done.returncode in {1, 2}
