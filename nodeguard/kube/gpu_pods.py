@@ -15,8 +15,11 @@ from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import DRAIN_MARKS, NO_SCHEDULE
 from nodeguard.model.pod import DRAIN_AT_ANNOTATION, DRAIN_NOW_ANNOTATION, NodePod, PodGroupKey, PodKey
 
-# Resources of NVIDIA's device plugin: GPUs, shared GPUs and MIG devices.
+# Resources of NVIDIA's device plugin: GPUs, shared GPUs and MIG devices. Others of its domain may be network
+# adapters, as NVIDIA's network operator names them, or GPUs of another plugin, which their ids show.
+_is_gpu = re.compile(r"nvidia\.com/(gpu(\..+)?|mig-.+)").fullmatch
 _GPU_DOMAIN = "nvidia.com/"
+_GPU_IDS = ("GPU-", "MIG-")
 
 _WHOLE = re.compile(r"[0-9]{1,6}", re.ASCII).fullmatch
 
@@ -112,18 +115,20 @@ def _node_pod(pod: _Pod) -> NodePod | None:
     meta, spec, status = pod.metadata, pod.spec, pod.status
     mappings = status.extended.mappings if status.extended is not None else ()
     claimed = {(item.container, item.resource) for item in mappings}
-    holders = {
+    holders = tuple(_holders(pod))
+    with_gpus = {
         container.name
-        for container in _holders(pod)
+        for container in holders
         if any((container.name, resource) not in claimed for resource in _gpus(container))
     }
+    statuses = (*status.containers, *status.init_containers)
     job = job_name(meta, spec)
     controller = next((owner for owner in meta.owners if owner.controller), OwnerReference())
     return NodePod(
         PodKey(meta.namespace, meta.name, meta.uid, job if is_job_name(job) else ""),
         meta.version,
         spec.node,
-        gpu_ids=_gpu_ids(holders, (*status.containers, *status.init_containers)),
+        gpu_ids=_gpu_ids({container.name for container in holders}, with_gpus, statuses),
         claims=tuple(_claims(pod)),
         labels=meta.labels,
         controller=controller.kind,
@@ -183,22 +188,27 @@ def _gpus(container: Container) -> Counter[str]:
     amounts = {
         name: str(amount)
         for name, amount in container.resources.limits.items()
-        if name.startswith(_GPU_DOMAIN) and str(amount) != "0"
+        if _is_gpu(name) and str(amount) != "0"
     }
     return Counter({name: int(text) if _WHOLE(text) else _MANY for name, text in amounts.items()})
 
 
-def _gpu_ids(holders: set[str], statuses: Iterable[_ContainerStatus]) -> tuple[str, ...] | None:
-    """Return the ids of the devices that some containers hold; None if any of them reports none."""
-    ids: dict[str, list[str]] = {}
+def _gpu_ids(
+    holders: set[str], with_gpus: set[str], statuses: Iterable[_ContainerStatus]
+) -> tuple[str, ...] | None:
+    """Return the ids of the GPUs that some containers hold; None if one that asks for GPUs reports none.
+    with_gpus: those that do.
+    """
+    ids: dict[str, set[str]] = {}
     for status in statuses:
         for allocated in status.allocated if status.name in holders else ():
             # The kubelet prefixes the resource of a claim with `claim:`.
             if allocated.name.startswith(_GPU_DOMAIN):
-                ids.setdefault(status.name, []).extend(device.id for device in allocated.resources)
-    if any(not ids.get(name) for name in holders):
+                names = (device.id for device in allocated.resources)
+                ids.setdefault(status.name, set()).update(name for name in names if name.startswith(_GPU_IDS))
+    if any(not ids.get(name) for name in with_gpus):
         return None
-    return tuple(sorted({name for names in ids.values() for name in names}))
+    return tuple(sorted(set().union(*ids.values())))
 
 
 def tolerates_quarantine(toleration: Toleration) -> bool:

@@ -122,10 +122,36 @@ def test_finished_pods_are_left_out(phase: str) -> None:
         ({"nvidia.com/mig-1g.10gb": "1"}, None),
         ({"nvidia.com/gpu": "0"}, ()),
         ({"rdma/hca": "1", "cpu": "4"}, ()),
+        # Network adapters of NVIDIA's network operator, with a name that the site chooses.
+        ({"nvidia.com/hostdev": "1"}, ()),
+        ({"nvidia.com/gpu": "1", "nvidia.com/hostdev": "1"}, None),
     ],
 )
 def test_resources_of_the_device_plugin_are_gpus(limits: dict[str, str], ids: tuple[str, ...] | None) -> None:
     assert read(pod({"limits": limits})).gpu_ids == ids
+
+
+@pytest.mark.parametrize(
+    ("resource", "device", "ids"),
+    [
+        ("nvidia.com/hostdev", "0000:b1:00.2", ("GPU-1",)),
+        ("nvidia.com/gpu.shared", "GPU-2::3", ("GPU-1", "GPU-2::3")),
+        ("nvidia.com/mig-1g.10gb", "MIG-5", ("GPU-1", "MIG-5")),
+        # A device plugin with other names for GPUs.
+        ("nvidia.com/h100", "GPU-2", ("GPU-1", "GPU-2")),
+        ("nvidia.com/h100-part", "MIG-5", ("GPU-1", "MIG-5")),
+    ],
+)
+def test_devices_of_other_resources_are_gpus_by_their_ids(
+    resource: str, device: str, ids: tuple[str, ...]
+) -> None:
+    status = held("GPU-1")
+    status["allocatedResourcesStatus"] += held(device, resource=resource)["allocatedResourcesStatus"]
+    limits = {"nvidia.com/gpu": "1", resource: "1"}
+    assert read(pod({"limits": limits}, status={"containerStatuses": [status]})).gpu_ids == ids
+    other = held(device, resource=resource)
+    only = read(pod({"limits": {resource: "1"}}, status={"containerStatuses": [other]}))
+    assert only.gpu_ids == tuple(name for name in ids if name != "GPU-1")
 
 
 def test_the_claims_of_a_pod_are_named() -> None:
