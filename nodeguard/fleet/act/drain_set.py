@@ -22,6 +22,8 @@ _NODE_CONTROLLERS = frozenset({"DaemonSet", "Node"})
 # Pods that a reason names.
 _NAMED = 3
 
+_LIMIT = f"a drain evicts at most {MAX_PODS}"
+
 
 class DrainSet(Struct, frozen=True):
     """The pods to evict. reason: why none is evicted; empty if nothing forbids it. groups: PodGroups of which
@@ -56,7 +58,10 @@ def drain_set(
         elif reason and evictable:
             return DrainSet(reason=f"{reason}: see drain.unknownHolders of the policy")
     staying = [pod for pod in holders if not pod.is_terminating]
-    return DrainSet(tuple(holders), _useless(staying, candidate)) if staying else DrainSet()
+    if not staying:
+        return DrainSet()
+    too_many = f"{len(holders)} pods would leave: {_LIMIT}" if len(holders) > MAX_PODS else ""
+    return DrainSet(tuple(holders), too_many or _useless(staying, candidate))
 
 
 def pod_groups(pods: Iterable[NodePod]) -> tuple[PodGroupKey, ...]:
@@ -100,8 +105,7 @@ def _gang_reason(
         verb = _verb(immovable, "belongs to its node", "belong to their nodes")
         return f"{_names(immovable)} {verb}, so that PodGroup {immovable[0].group} cannot leave whole"
     if len(pods) > MAX_PODS:
-        gang = f"{len(pods)} pods would leave with PodGroup {staying[0].group}"
-        return f"{gang}: a drain evicts at most {MAX_PODS}"
+        return f"{len(pods)} pods would leave with PodGroup {staying[0].group}: {_LIMIT}"
     for pod in staying:
         if reason := node_restraint(pod.node):
             return f"pod {pod.key} of PodGroup {pod.group} is on {pod.node}: {reason}"

@@ -76,6 +76,14 @@ UNKNOWN = [
 ]
 
 
+def test_a_set_that_no_record_has_room_for_stays() -> None:
+    sharing = [pod(f"sharing-{number:03}", f"GPU-1::{number}") for number in range(MAX_PODS)]
+    assert drain_set(GPU, sharing, NONE).reason == ""
+    reason = "501 pods would leave: a drain evicts at most 500"
+    for candidate in (GPU, NODE):
+        assert drain_set(candidate, [*sharing, HOLDER], NONE).reason == reason
+
+
 @pytest.mark.parametrize("unknown", UNKNOWN, ids=lambda item: item.key.name)
 def test_a_pod_with_unknown_gpus_leaves_only_if_the_policy_says_all_pods(unknown: NodePod) -> None:
     found = drain_set(GPU, (unknown, OTHER), NONE)
