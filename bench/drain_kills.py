@@ -3,13 +3,15 @@
 `python bench/drain_kills.py [--kills 200] [--seed 1]`. In each kill two more nodes have a fault, and the
 leader is killed up to a second after the mark; the other aggregator takes over at once, as the lease is
 emptied. The API server records when it received and answered each eviction. An eviction is in flight if the
-killed leader has sent it and the API server has not answered. Exits with 1 if a pod is evicted twice, outside
-of a recorded set or not at all, or if a drain does not succeed.
+killed leader has sent it and the API server has not answered. Prints its progress; after SIGINT or SIGTERM it
+waits for the drains that run, and prints the figures of the kills until then. Exits with 1 if a pod is
+evicted twice, outside of a recorded set or not at all, or if a drain does not succeed.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from argparse import ArgumentParser
@@ -17,6 +19,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
+from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -32,10 +35,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200, help="kills of the leader (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the instants (%(default)s)")
     options = parser.parse_args()
-    began = time.monotonic()
+    progress = Progress()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, progress.stop)
     with TemporaryDirectory() as directory:
-        done = kill_leaders(cluster, Path(directory), options.kills, Random(options.seed))
-    print(f"{options.kills} kills with seed {options.seed} in {time.monotonic() - began:.0f} s")
+        random = Random(options.seed)
+        done = kill_leaders(cluster, Path(directory), options.kills, random, progress=progress.record)
+    print(f"{len(done.kills)} kills with seed {options.seed} in {progress.seconds:.0f} s")
+    if not done.kills:
+        return 1
     print_figures(done)
     print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
     problems = done.problems()
@@ -43,10 +51,37 @@ def main() -> int:
     return 1 if problems else 0
 
 
+class Progress:
+    """Prints the progress every ten kills, and ends the run after a signal."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._goes_on = True
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._began
+
+    def record(self, kills: int, evicted: int) -> bool:
+        """Record the kills and the evicted pods until now. Returns whether the run goes on."""
+        if kills % 10 == 0:
+            print(f"{kills:5} kills   {self.seconds:6.0f} s   {evicted:5} pods evicted", flush=True)
+        return self._goes_on
+
+    def stop(self, number: int, _: FrameType | None) -> None:
+        """Handle a signal. A second one ends the process."""
+        signal.signal(number, signal.SIG_DFL)
+        print("ends after this kill", flush=True)
+        self._goes_on = False
+
+
 def print_figures(done: DrainKills) -> None:
     """Print what the kills hit, what was evicted, and the times of the takeovers."""
     for phase, count in done.phases.most_common():
         print(f"    {phase:30}{count:5}")
+    for name, taken in done.seconds_of_a_kill().items():
+        print(f"{name:34}{median(taken):5.1f} s at the median, {max(taken):.1f} s at most")
     print(f"evictions in flight at a kill     {done.in_flight():5}")
     withdrawn = sum(states["Cancelled"] for states in done.states.values())
     print(f"drains withdrawn and made again    {withdrawn:5}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tests.daemonset.manifests import NAMESPACE
@@ -22,13 +23,17 @@ _OK, _CREATED, _TIMEOUT = 200, 201, 504
 
 class Kill(NamedTuple):
     """One kill of a leader. at: seconds since the epoch, just before. killed, successor: pods of the aggregators.
-    nodes: those that had failed, the latest ones at the end.
+    nodes: those that had failed, the latest ones at the end. faulty_at, marked_at, led_at: when the latest ones sent
+    their fault, when one of them was observed with a mark, and when the successor was observed to lead.
     """
 
     at: float
     killed: str
     successor: str
     nodes: list[str]
+    faulty_at: float
+    marked_at: float
+    led_at: float
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,16 @@ class DrainKills:
             if first is not None:
                 seconds.append(first - took_over)
         return seconds
+
+    def seconds_of_a_kill(self) -> dict[str, list[float]]:
+        """Return the seconds of each part of the kills, by its name."""
+        pairs = pairwise(self.kills)
+        return {
+            "from the fault to the mark": [kill.marked_at - kill.faulty_at for kill in self.kills],
+            "from the mark to the kill": [kill.at - kill.marked_at for kill in self.kills],
+            "from the kill to the next leader": [kill.led_at - kill.at for kill in self.kills],
+            "until the next fault": [later.faulty_at - kill.led_at for kill, later in pairs] or [0.0],
+        }
 
     def problems(self) -> list[str]:
         """Return what was evicted twice, wrongly or not at all, and drains that were not whole in the end."""
