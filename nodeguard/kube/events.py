@@ -49,7 +49,8 @@ _GroupKey = tuple[str, str, str, str]
 
 class EventContent(Struct, frozen=True):
     """Content of an Event. name, uid, object_kind, api_version, namespace: of the object it is about, the
-    namespace empty for none. type: `Normal` or `Warning`. reason: one word in CamelCase.
+    namespace empty for none. type: `Normal` or `Warning`. reason: one word in CamelCase. key: of an Event
+    that several processes may send: one object is created for it. at: seconds since the epoch; 0 for now.
     """
 
     name: str
@@ -60,6 +61,8 @@ class EventContent(Struct, frozen=True):
     object_kind: str = "Node"
     api_version: str = "v1"
     namespace: str = ""
+    key: str = ""
+    at: float = 0.0
 
 
 class CountedEvent(Struct, frozen=True):
@@ -117,12 +120,14 @@ class EventCorrelator:
         return counted if self._is_within_rate(content, now) else None
 
     def _count(self, key: EventContent | _GroupKey, content: EventContent, now: float) -> CountedEvent:
-        before = self._counted.get(key)
+        before, at = self._counted.get(key), content.at or now
         if before is not None:
-            return CountedEvent(content, before.name, before.count + 1, before.first, now)
+            return CountedEvent(content, before.name, before.count + 1, before.first, at)
         self._last_number += 1
         name = content.name[:_MAX_NAME].rstrip(".-")
-        return CountedEvent(content, f"{name}.{self._suffix}{self._last_number:x}", 1, now, now)
+        return CountedEvent(
+            content, f"{name}.{content.key or f'{self._suffix}{self._last_number:x}'}", 1, at, at
+        )
 
     def _is_within_rate(self, content: EventContent, now: float) -> bool:
         key = (content.name, content.uid)
@@ -192,7 +197,7 @@ class EventRecorder:
         except ApiError as error:
             if error.status != 409:
                 raise
-            # A request with a lost response created it.
+            # A request with a lost response created it, or another process.
             await self._update(counted)
         self._remember(counted.name)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 
+from msgspec.structs import replace
+
 from nodeguard.kube.claims import (
     Claim,
     ClaimKey,
@@ -262,7 +264,8 @@ class KubernetesDrainCluster:
     def record(self, event: DrainEvent) -> None:
         """Record an Event on the Node of a drain."""
         kind = "Warning" if event.is_warning else "Normal"
-        self._record(EventContent(event.node, event.uid, kind, event.reason, event.message))
+        content = EventContent(event.node, event.uid, kind, event.reason, event.message)
+        self._record(replace(content, key=event.key, at=float(event.at)))
 
     def show(self, drains: Collection[NodeDrain]) -> None:
         """Show some drains on their Nodes, and no other drain on any Node."""

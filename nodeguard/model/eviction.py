@@ -66,6 +66,10 @@ class DrainEvent(Struct, frozen=True):
     node: str
     uid: str
     """Of the Node."""
+    key: str
+    """Identifies it: a leader that does not know whether an earlier one sent it sends it again."""
+    at: int
+    """When the drain began or ended, in seconds since the epoch."""
     reason: str
     message: str
     is_warning: bool

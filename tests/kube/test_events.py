@@ -113,6 +113,31 @@ async def test_kubectl_describe_shows_the_events(api: ApiClient, controlplane: C
     assert writers.messages == []
 
 
+async def test_an_event_that_two_processes_send_is_one_object(api: ApiClient, controlplane: Cluster) -> None:
+    controlplane.api.delete(PATH)
+    controlplane.api.post("/api/v1/nodes", node("gpu-7"))
+    uid = (await read(api, "gpu-7")).uid
+    begun = EventContent("gpu-7", uid, "Normal", "NodeguardDrainStarted", "x", key="drain-1.started", at=10.0)
+    ended = EventContent("gpu-7", uid, "Normal", "NodeguardDrainEnded", "y", key="drain-1.ended", at=20.0)
+    async with writing(api) as writers:
+        for pod_name in ("nodeguard-aggregator-0", "nodeguard-aggregator-1"):
+            events = EventRecorder(writers.client, writers.later, pod_name, wall=lambda: 100.0)
+            for content in (begun, ended):
+                events.record(content)
+            await writers.idle()
+    found = sorted(await ours(api), key=lambda event: str(event["firstTimestamp"]))
+    assert [(event["metadata"]["name"], event["count"]) for event in found] == [
+        ("gpu-7.drain-1.started", 1),
+        ("gpu-7.drain-1.ended", 1),
+    ]
+    assert [event["reportingInstance"] for event in found] == ["nodeguard-aggregator-0"] * 2
+    assert [(event["firstTimestamp"], event["lastTimestamp"]) for event in found] == [
+        ("1970-01-01T00:00:10Z", "1970-01-01T00:00:10Z"),
+        ("1970-01-01T00:00:20Z", "1970-01-01T00:00:20Z"),
+    ]
+    assert writers.messages == []
+
+
 async def test_the_event_of_a_namespaced_object_is_in_its_namespace(
     api: ApiClient, controlplane: Cluster, namespace: str
 ) -> None:

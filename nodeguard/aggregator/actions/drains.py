@@ -64,6 +64,10 @@ _LAST_READINGS = 300.0
 # Seconds until a task that failed is started again.
 _RETRY = 5.0
 
+# Seconds after a record in which a new leader sends its Event again: the earlier one may have been killed
+# before. It is then too old for the recorder of Events too.
+_EVENTS = 600.0
+
 # Seconds between two assessments of a set that may leave, if the policy only observes.
 _OBSERVED_WAIT = 600.0
 
@@ -163,7 +167,7 @@ class DrainRunner:
         present = self._fleet.candidates(now)
         self._notices.start_due(present, cluster)
         self._queue.present = self._notices.awaited(present, now)
-        for event in drain_events(self._previous, drains, self._checks):
+        for event in drain_events(self._previous, drains, self._checks, now.wall - _EVENTS):
             cluster.record(event)
         self._previous = {drain.key: drain for drain in drains}
         candidates = {(candidate.uid, candidate.request): candidate for candidate in self._queue.present}

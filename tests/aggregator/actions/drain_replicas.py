@@ -42,7 +42,7 @@ class PodCluster:
     status, which a controller updates. nodes: uids of the Nodes. whole: PodGroups with `disruptionMode: all`. holds:
     the reasons, by node. quarantined: those with a recorded quarantine, also without a candidate. unread: those of
     which the latest report does not show whether a fault goes on. notices: the writes of notices, with time, name of
-    the pod, and the time in it. events: on Nodes. jobs: those of which the costs are asked, by namespace and name.
+    the pod, and the time in it. objects_of_events: Events on Nodes, by key. jobs: those of which the costs are asked, by namespace and name.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class PodCluster:
         self.notices: list[tuple[float, str, str]] = []
         self.holds: dict[str, str] = {}
         self.shown: tuple[NodeDrain, ...] = ()
-        self.events: list[DrainEvent] = []
+        self.objects_of_events: dict[str, DrainEvent] = {}
         self.mode = DrainMode.ENFORCE
         self.finish_within = LIMIT
         self.candidates: dict[str, DrainCandidate] = {}
@@ -139,6 +139,11 @@ class PodCluster:
         if response.state == EvictionState.ACCEPTED and not is_dry_run:
             self.notices.append((self.now, pod.key.name, notice.drain_at))
         return response
+
+    @property
+    def events(self) -> list[DrainEvent]:
+        """The Events on Nodes, of which the API server has one of each name."""
+        return list(self.objects_of_events.values())
 
     def stored(self) -> list[NodeAction]:
         decoded = [decode_action(msgspec.json.encode(item)).action for item in self.api.objects.values()]
@@ -309,7 +314,7 @@ class DrainReplica(ActionReader):
         return Eviction(EvictionState.UNKNOWN, "no response") if fault == "lost response" else response
 
     def record(self, event: DrainEvent) -> None:
-        self.world.events.append(event)
+        self.world.objects_of_events.setdefault(event.key, event)
 
     def show(self, drains: Collection[NodeDrain]) -> None:
         self.world.shown = tuple(drains)

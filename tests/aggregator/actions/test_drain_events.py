@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.aggregator.actions.drain_events import drain_events
-from nodeguard.model.action import ActionState
+from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.eviction import DrainEvent, Eviction, EvictionState
 from nodeguard.model.pod import NodePod, PodGroupKey
 from tests.aggregator.actions.drain_replicas import LIMIT, NODE, PodCluster
@@ -16,11 +16,17 @@ QUARANTINE = "quarantine of GPU 0000:1b:00"
 PODS = "4 pods (team-a/gang-0, team-a/gang-1, team-a/gang-2, team-a/gang-3)"
 
 
-def event(reason: str, message: str, *, is_warning: bool = False) -> DrainEvent:
-    return DrainEvent(NODE, NODE, f"NodeguardDrain{reason}", message, is_warning)
+def event(drain: NodeAction, reason: str, message: str, *, is_warning: bool = False) -> DrainEvent:
+    part, at = ("started", drain.begun_at) if reason == "Started" else ("ended", drain.changed_at)
+    return DrainEvent(NODE, NODE, f"{drain.key}.{part}", at, f"NodeguardDrain{reason}", message, is_warning)
 
 
-STARTED = event("Started", f"evicts {PODS}: {QUARANTINE}, gpu-lost")
+def started(drain: NodeAction) -> DrainEvent:
+    return event(drain, "Started", f"evicts {PODS}: {QUARANTINE}, gpu-lost")
+
+
+def succeeded(drain: NodeAction) -> DrainEvent:
+    return event(drain, "Succeeded", f"4 pods evicted from {NODE}: {QUARANTINE}")
 
 
 @pytest.mark.parametrize("leaders", [1, 2])
@@ -30,8 +36,28 @@ def test_a_drain_has_one_event_for_its_begin_and_one_for_its_end(leaders: int) -
     if leaders > 1:
         scene.lead()
     scene.play(60.0)
-    ended = event("Succeeded", f"4 pods evicted from {NODE}: {QUARANTINE}")
-    assert scene.events == [STARTED, ended]
+    assert scene.events == [started(scene.drain), succeeded(scene.drain)]
+
+
+@pytest.mark.parametrize("seconds", [1.0, 300.0, 700.0])
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_a_leader_sends_the_events_that_its_predecessor_may_not_have_sent(
+    is_ended: bool, seconds: float
+) -> None:
+    scene = Scene()
+    scene.model.grace = 60.0 if is_ended else 2_000.0
+    scene.finish_within = 10_000.0
+    scene.play(70.0 if is_ended else 5.0)
+    sent = scene.events
+    assert len(sent) == 1 + is_ended
+    # The predecessor was killed before it sent them, and the next one leads some time later.
+    scene.objects_of_events.clear()
+    scene.now += seconds
+    scene.sync()
+    scene.lead()
+    scene.play(5.0)
+    assert scene.events == (sent if seconds < 600.0 else [])
+    assert scene.drain.state == (ActionState.SUCCEEDED if is_ended else ActionState.RUNNING)
 
 
 def test_the_event_of_the_begin_names_the_gang_and_the_operator() -> None:
@@ -46,7 +72,7 @@ def test_the_event_of_the_begin_names_the_gang_and_the_operator() -> None:
     gang = ", with all pods of PodGroup team-a/gang"
     assert begin.message == f"evicts {PODS}{gang}: {QUARANTINE}, gpu-lost"
     manual = replace(action, requested_by="ann")
-    [begin] = drain_events({action.key: replace(manual, begun_at=0)}, [manual], lambda _: ())
+    [begin] = drain_events({action.key: replace(manual, begun_at=0)}, [manual], lambda _: (), scene.now)
     assert begin.message == f"evicts {PODS}{gang}: {QUARANTINE}; requested by ann"
 
 
@@ -61,7 +87,8 @@ def test_a_drain_that_leaves_pods_has_a_warning(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(scene, "evict", refusing)
     scene.play(LIMIT + 60.0)
     left = "3 of 4 pods gone after 2m; team-a/gang-3: not now: decide whether to delete the rest by hand"
-    assert scene.events == [STARTED, event("Failed", f"{QUARANTINE}: it failed: {left}", is_warning=True)]
+    failed = event(scene.drain, "Failed", f"{QUARANTINE}: it failed: {left}", is_warning=True)
+    assert scene.events == [started(scene.drain), failed]
 
 
 def test_a_drain_with_a_refused_first_eviction_has_an_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,9 +102,8 @@ def test_a_drain_with_a_refused_first_eviction_has_an_end_too(monkeypatch: pytes
 
     monkeypatch.setattr(scene, "evict", refusing_once)
     scene.play(60.0)
-    withdrawn = event("Withdrawn", "no pod was evicted: pod team-a/gang-0: not now")
+    first = min(scene.stored(), key=lambda action: action.attempt)
+    withdrawn = event(first, "Withdrawn", "no pod was evicted: pod team-a/gang-0: not now")
     assert scene.drain.state == ActionState.SUCCEEDED
-    assert [found.reason for found in scene.events] == [
-        STARTED.reason, withdrawn.reason, STARTED.reason, "NodeguardDrainSucceeded",
-    ]  # fmt: skip
-    assert scene.events[1] == withdrawn
+    assert scene.events[1:] == [withdrawn, started(scene.drain), succeeded(scene.drain)]
+    assert scene.events[0].key == f"{first.key}.started"
