@@ -1,11 +1,11 @@
 """Kills of the leader in drains on a real control plane, and what became of the evictions.
 
 `python bench/drain_kills.py [--kills 200] [--seed 1]`. In each kill two more nodes have a fault, and the
-leader is killed up to a second after the mark; the other aggregator takes over at once, as the lease is
-emptied. The API server records when it received and answered each eviction. An eviction is in flight if the
-killed leader has sent it and the API server has not answered. Prints its progress; after SIGINT or SIGTERM it
-waits for the drains that run, and prints the figures of the kills until then. Exits with 1 if a pod is
-evicted twice, outside of a recorded set or not at all, or if a drain does not succeed.
+leader is killed up to 0.3 s after a step of their drains; another aggregator takes over at once, as the lease
+is emptied. The API server records when it received and answered each eviction. An eviction is in flight if
+the killed leader has sent it and the API server has not answered. Prints its progress; after SIGINT or
+SIGTERM it waits for the drains that run, and prints the figures of the kills until then. Exits with 1 if a
+pod is evicted twice, outside of a recorded set or not at all, or if a drain does not succeed.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ _OK, _CREATED, _TIMEOUT = 200, 201, 504
 
 class Kill(NamedTuple):
     """One kill of a leader. at: seconds since the epoch, just before. killed, successor: pods of the aggregators.
-    nodes: those that had failed, the latest ones at the end. faulty_at, marked_at, led_at: when the latest ones sent
-    their fault, when one of them was observed with a mark, and when the successor was observed to lead.
+    nodes: those that had failed, the latest ones at the end. faulty_at, happened_at, led_at: when the latest ones sent
+    their fault, when the step of their drain was observed, and when the successor was observed to lead.
     """
 
     at: float
@@ -32,7 +32,7 @@ class Kill(NamedTuple):
     successor: str
     nodes: list[str]
     faulty_at: float
-    marked_at: float
+    happened_at: float
     led_at: float
 
 
@@ -133,8 +133,8 @@ class DrainKills:
         """Return the seconds of each part of the kills, by its name."""
         pairs = pairwise(self.kills)
         return {
-            "from the fault to the mark": [kill.marked_at - kill.faulty_at for kill in self.kills],
-            "from the mark to the kill": [kill.at - kill.marked_at for kill in self.kills],
+            "from the fault to the step": [kill.happened_at - kill.faulty_at for kill in self.kills],
+            "from the step to the kill": [kill.at - kill.happened_at for kill in self.kills],
             "from the kill to the next leader": [kill.led_at - kill.at for kill in self.kills],
             "until the next fault": [later.faulty_at - kill.led_at for kill, later in pairs] or [0.0],
         }

@@ -1,42 +1,47 @@
 """Leaders that are killed at drawn instants of drains.
 
-Two nodes fail, soon after their mark the leader is killed, and the other aggregator goes on; then the next two fail,
-also while the earlier drains run. A process that is dead has no more use for its lease, so the lease is emptied: the
-other one begins within a second, and may meet requests that the dead one has sent. The API server records all
-evictions. There is no kubelet: a thread ends the pods that are evicted, some seconds later.
+Two nodes fail, the leader is killed soon after a drawn step of their drains, and another aggregator goes on; then the
+next two fail, also while the earlier drains run. A process that is dead has no more use for its lease, so the lease is
+emptied: the next one begins within a second, and may meet requests that the dead one has sent. The API server records
+all evictions. There is no kubelet: a thread ends the pods that are evicted, some seconds later.
 
-Some kills have the same Nodes, and the next ones have others in their place: after a kill all agents connect again, and
-the lists of pods are read several times a second.
+A process takes a second or two of a processor to start. There are three, so that the next leader is not the one that
+starts. Some kills have the same Nodes, and the next ones have others in their place: after a kill all agents connect
+again, and the lists of pods are read several times a second.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.model.node import PREFIX
 from tests.controlplane.cluster import Cluster, NewCluster
 from tests.controlplane.objects import pod
 from tests.daemonset.helm import grant_rights
-from tests.daemonset.manifests import NAMESPACE
+from tests.daemonset.manifests import AGGREGATOR, NAMESPACE
 from tests.e2e.bulk_nodes import for_each, make_nodes, wait_until_schedulable
 from tests.e2e.drain_kill_records import FAULTS, WORK, DrainKills, Kill
 from tests.e2e.fleet import Aggregator, Fleet, deployed_fleet
 from tests.e2e.scene import ENFORCED
 from tests.e2e.swarm import fatal_finding, faulty_report, healthy_report, swarm
-from tests.e2e.training import PODS, TEAM, PodThread, create_namespace, drains, running_status
+from tests.e2e.training import ACTIONS, PODS, TEAM, PodThread, create_namespace, drains, running_status
 from tests.kubelet.audit import Audit
+from tests.waiting import until
 
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{AGGREGATOR}"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/nodeguard-aggregator"
 
-# Seconds from the first mark of a fault to the kill, and from the eviction of a pod to its end, at most. The first
-# eviction is a third of a second after the mark, or later on a busy machine.
-SPAN, GRACE = 1.0, 2.0
+REPLICAS = 3
+
+# Seconds from a step of a drain to the kill, and from the eviction of a pod to its end, at most.
+SPAN, GRACE = 0.3, 2.0
 
 # Kills with the same Nodes, and further Nodes without a fault.
 TOGETHER, SPARE = 10, 4
@@ -49,6 +54,15 @@ drain:
   rules: [{{check: "*", when: immediately}}]
   limits: {{nodes: 100%, newPerHour: 9999, perDomain: 9999, podsPerHour: 9999}}
 """
+
+
+class Step(Enum):
+    """A step of a drain, after which a leader is killed."""
+
+    MARKED = "the Node has its mark"
+    RECORDED = "the drain is recorded"
+    BEGUN = "its begin is recorded"
+    EVICTED = "a pod is evicted"
 
 
 class Kubelet(PodThread):
@@ -103,11 +117,33 @@ def wait_for_leader(aggregators: list[Aggregator]) -> Aggregator:
     return aggregators[0].until(leaders)[0]
 
 
-def drawn_delays(kills: int, random: Random) -> list[float]:
-    """Return the seconds from each mark to its kill: one in each part of the time, so that a few kills also meet all
-    phases of a drain.
-    """
-    return [SPAN * (part + random.random()) / kills for part in random.sample(range(kills), kills)]
+class Instant(NamedTuple):
+    """When a leader is killed. seconds: after the step."""
+
+    step: Step
+    seconds: float
+
+
+def drawn_instants(kills: int, random: Random) -> list[Instant]:
+    """Return the instants of some kills: as many after each step, so that a few kills also meet all of them."""
+    instants = [Instant([*Step][number % len(Step)], random.uniform(0.0, SPAN)) for number in range(kills)]
+    return random.sample(instants, kills)
+
+
+def has_happened(step: Step, cluster: Cluster, nodes: list[str]) -> bool:
+    """Return whether a step has happened on one of some nodes."""
+    match step:
+        case Step.MARKED:
+            return has_mark(cluster, nodes)
+        case Step.EVICTED:
+            pods = [
+                item["metadata"]
+                for item in cluster.api.get(PODS)["items"]
+                if item["spec"]["nodeName"] in nodes
+            ]
+            return len(pods) < len(nodes) * len(WORK) or any("deletionTimestamp" in meta for meta in pods)
+    stored = [item for item in drains(cluster) if item["spec"]["node"] in nodes]
+    return any(step == Step.RECORDED or item.get("status", {}).get("begunAt") for item in stored)
 
 
 def kill_leaders(
@@ -125,18 +161,19 @@ def kill_leaders(
     with new_cluster(flags={"kube-apiserver": audit.flags()}) as cluster, deployed_fleet(cluster) as fleet:
         fleet.policy.write_text(POLICY)
         grant_rights(cluster, POLICY)
-        for aggregator in fleet.add_aggregators():
+        cluster.api.patch(DEPLOYMENT, {"spec": {"replicas": REPLICAS}})
+        for aggregator in fleet.add_aggregators(REPLICAS):
             aggregator.start()
         fleet.distribute_ca()
-        done, left = list[Kill](), set[str]()
+        done, left, records = list[Kill](), set[str](), list[Any]()
         with Kubelet(cluster, random) as kubelet:
             run = _Run(fleet, make_owner(cluster), lambda: progress(len(done), len(kubelet.ends)))
-            delays = drawn_delays(kills, random)
+            instants = drawn_instants(kills, random)
             for first in range(0, kills, TOGETHER):
-                for kill in run.kill(delays[first : first + TOGETHER]):
+                for kill in run.kill(instants[first : first + TOGETHER]):
                     done.append(kill)
+                records += drains(cluster)
                 left |= run.clear()
-        records = drains(cluster)
     return DrainKills(
         run.nodes,
         kills=done,
@@ -166,13 +203,13 @@ class _Run:
         self._owner = owner
         self._goes_on = goes_on
 
-    def kill(self, delays: list[float]) -> Iterator[Kill]:
-        """Let two new Nodes after the other fail, kill the leader each time, and wait for the ends of all drains. Yield
-        each kill. delays: seconds from the mark to the kill.
+    def kill(self, instants: list[Instant]) -> Iterator[Kill]:
+        """Let two new Nodes after the other fail, kill the leader at each instant, and wait for the ends of all drains.
+        Yield each kill.
         """
         fleet, cluster = self._fleet, self._fleet.cluster
         first = len(self.nodes)
-        nodes = [f"gpu-{first + number:03}" for number in range(FAULTS * len(delays))]
+        nodes = [f"gpu-{first + number:03}" for number in range(FAULTS * len(instants))]
         spare = [f"spare-{first + number:03}" for number in range(SPARE)]
         uids = make_nodes(cluster, [*nodes, *spare])
         wait_until_schedulable(cluster)
@@ -182,7 +219,7 @@ class _Run:
             agents.wait_until_delivered()
             leader = wait_for_leader(fleet.aggregators)
             reports = dict.fromkeys(nodes, HEALTHY)
-            for number, delay in enumerate(delays):
+            for number, instant in enumerate(instants):
                 if not self._goes_on():
                     break
                 began, faulty = time.time(), nodes[FAULTS * number : FAULTS * (number + 1)]
@@ -191,22 +228,23 @@ class _Run:
                 # All send a report, so that they notice now, and not at a heartbeat, which connections the last kill
                 # has ended.
                 agents.set_reports(reports)
-                leader.until(partial(has_mark, cluster, faulty))
-                marked = time.time()
-                time.sleep(delay)
+                until(partial(has_happened, instant.step, cluster, faulty), every=0.01)
+                happened = time.time()
+                time.sleep(instant.seconds)
                 killed, at = leader, time.time()
                 killed.kill()
                 cluster.api.patch(LEASE, {"spec": {"holderIdentity": ""}})
                 leader = wait_for_leader([item for item in fleet.aggregators if item is not killed])
-                yield Kill(at, killed.pod, leader.pod, list(self.nodes), began, marked, time.time())
+                yield Kill(at, killed.pod, leader.pod, list(self.nodes), began, happened, time.time())
                 killed.start()
-            fleet.aggregators[0].until(lambda: is_finished(cluster, self.nodes))
+            leader.until(lambda: is_finished(cluster, self.nodes[first:]))
 
     def clear(self) -> set[str]:
-        """Delete all Nodes with their pods, and return these, by namespace and name."""
+        """Delete all Nodes with their pods and actions, and return these pods, by namespace and name."""
         api = self._fleet.cluster.api
         left = {f"{TEAM}/{item['metadata']['name']}" for item in api.get(PODS)["items"]}
         api.delete(PODS)
+        api.delete(ACTIONS)
         api.delete("/api/v1/nodes")
         return left
 
