@@ -54,9 +54,11 @@ class TypedObject(Struct):
 
 
 class ListMeta(Struct):
-    """Metadata of a list or a bookmark. continue_token: of the next page, empty for none."""
+    """Metadata of a list or a bookmark. continue_token: of the next page, empty for none. Only the API server
+    sets a version: without it, the JSON of a proxy would be an empty list.
+    """
 
-    version: str = field(name="resourceVersion", default="")
+    version: str = field(name="resourceVersion")
     continue_token: str = field(name="continue", default="")
     annotations: dict[str, str] = {}
 
@@ -64,7 +66,7 @@ class ListMeta(Struct):
 class TypedList(Struct, Generic[T]):
     """A list of objects, or a page of one."""
 
-    metadata: ListMeta = field(default_factory=ListMeta)
+    metadata: ListMeta
     items: list[T] | None = None
 
 

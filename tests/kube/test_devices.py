@@ -161,7 +161,7 @@ def test_only_pools_of_the_node_and_their_latest_complete_generation_have_known_
     foreign = resource_slice("d", [old])
     foreign["spec"]["pool"]["name"] = "node-2"
     assert gpu_ids(foreign) == {}
-    assert decode_gpu_ids(b'{"metadata": {}, "items": null}') == {}
+    assert decode_gpu_ids(b'{"metadata": {"resourceVersion": "9"}, "items": null}') == {}
 
 
 @asynccontextmanager

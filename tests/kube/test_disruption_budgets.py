@@ -111,7 +111,8 @@ def test_a_pod_that_is_not_ready_is_free_by_the_policy_of_its_budget(
 
 def test_a_new_budget_without_a_status_allows_nothing() -> None:
     meta = {"name": "b1", "namespace": "team-a", "uid": "u", "resourceVersion": "5", "generation": 1}
-    [new] = decode_budgets(json.dumps({"items": [{"metadata": meta, "spec": {"selector": {}}}]}).encode())
+    items = [{"metadata": meta, "spec": {"selector": {}}}]
+    [new] = decode_budgets(json.dumps({"metadata": {"resourceVersion": "9"}, "items": items}).encode())
     assert (new.allowed, new.is_current) == (0, False)
 
 

@@ -20,6 +20,7 @@ from tests.controlplane.certificates import Authority
 from tests.controlplane.credentials import write_kubeconfig
 
 POD = NodePod(PodKey("team-a", "train-0", "uid-0"), "812")
+EMPTY = b'{"metadata": {"resourceVersion": "9"}, "items": []}'
 CLAIMED = replace(POD, claims=("gpus",))
 REQUEST = "POST /api/v1/namespaces/team-a/pods/train-0/eviction"
 
@@ -117,9 +118,13 @@ async def test_claims_are_unknown_on_a_server_without_their_stable_version() -> 
     ("slices", "claim", "reason"),
     [
         (error(503, "upstream connect error"), b"", "503"),
-        (b'{"items": 7}', b"", "the ResourceSlices of Node gpu-1 could not be read"),
-        (b'{"items": []}', error(504, "timed out"), "504"),
-        (b'{"items": []}', b"<html>", "ResourceClaim team-a/gpus could not be read"),
+        (
+            b'{"metadata": {"resourceVersion": "9"}, "items": 7}',
+            b"",
+            "the ResourceSlices of Node gpu-1 could not be read",
+        ),
+        (EMPTY, error(504, "timed out"), "504"),
+        (EMPTY, b"<html>", "ResourceClaim team-a/gpus could not be read"),
     ],
 )
 async def test_claims_that_cannot_be_read_are_an_error(
@@ -139,7 +144,7 @@ class _Requests:
         self.paths.append(path)
         await asyncio.sleep(0)
         if path.endswith("resourceslices"):
-            return b'{"items": []}'
+            return EMPTY
         raise error(504, "timed out")
 
 

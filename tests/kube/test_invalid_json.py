@@ -9,12 +9,28 @@ import pytest
 
 from nodeguard.kube.action_object import decode_action
 from nodeguard.kube.device_rules import decode_rule
+from nodeguard.kube.devices import decode_gpu_ids
+from nodeguard.kube.disruption_budgets import decode_budgets
 from nodeguard.kube.errors import response_error
+from nodeguard.kube.gpu_pods import decode_page
 from nodeguard.kube.incident_object import decode_incident
 from nodeguard.kube.node_patch import is_cordon_recorded
+from nodeguard.kube.node_pods import jobs_of_pods
 from nodeguard.kube.nodes import decode_node
+from nodeguard.kube.objects import RawList
+from nodeguard.model.json_decoder import JsonDecoder
 
 DEEP = b'{"unread":' + b"[" * 100_000
+
+
+# The JSON of a proxy or of another server: taken for a list, no pod would be left, or no budget would protect one.
+@pytest.mark.parametrize("body", [b"{}", b'{"status": "ok"}', b'{"metadata": {}, "items": []}'])
+@pytest.mark.parametrize(
+    "decode", [decode_page, decode_budgets, decode_gpu_ids, jobs_of_pods, JsonDecoder(RawList).decode]
+)
+def test_an_object_without_a_version_is_no_empty_list(decode: Callable[[bytes], object], body: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError, match=r"metadata|resourceVersion"):
+        decode(body)
 
 
 @pytest.mark.parametrize("decode", [decode_action, decode_incident, decode_node, decode_rule])

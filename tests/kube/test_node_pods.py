@@ -43,7 +43,8 @@ def owner(kind: str, name: str, *, controller: bool = True) -> dict[str, Any]:
 
 
 def jobs(*pods: dict[str, Any]) -> tuple[NodeJob, ...]:
-    return jobs_of_pods(json.dumps({"kind": "PodList", "metadata": {}, "items": pods}).encode())
+    metadata = {"resourceVersion": "9"}
+    return jobs_of_pods(json.dumps({"kind": "PodList", "metadata": metadata, "items": pods}).encode())
 
 
 def names(*pods: dict[str, Any]) -> list[str]:
@@ -148,4 +149,4 @@ def test_names_are_the_callers_to_validate_and_a_wrong_type_is_an_error() -> Non
     assert names(pod(metadata={"annotations": {"pod-group-name": "\x1b[2J"}})) == ["training/\x1b[2J"]
     with pytest.raises(msgspec.MsgspecError):
         jobs(pod(metadata={"labels": "llama"}))
-    assert jobs_of_pods(b'{"items": []}') == ()
+    assert jobs_of_pods(b'{"metadata": {"resourceVersion": "9"}, "items": []}') == ()

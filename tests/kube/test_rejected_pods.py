@@ -30,7 +30,8 @@ def rejected(at: str = "2026-11-29T03:40:14Z", **status: str) -> dict[str, Any]:
 
 
 def counted(*pods: dict[str, Any], since: float = CREATED) -> RejectedPods:
-    return rejected_pods(json.dumps({"kind": "PodList", "metadata": {}, "items": pods}).encode(), since)
+    metadata = {"resourceVersion": "9"}
+    return rejected_pods(json.dumps({"kind": "PodList", "metadata": metadata, "items": pods}).encode(), since)
 
 
 def test_the_pod_that_a_device_plugin_rejected_counts() -> None:
