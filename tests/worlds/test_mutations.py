@@ -26,6 +26,18 @@ from tests.worlds.campaign import run_world
 from tests.worlds.history import random_history
 
 WORLDS = 100
+# Worlds that find a defect which few find, by defect: they run first. All of the others run if none of them does.
+FIRST_WORLDS = {
+    "no budget of checks": 12,
+    "no budget of domains": 70,
+    "a hold on a node is ignored": 12,
+    "a hold on a check is ignored": 19,
+    "maintenance is ignored": 67,
+    "a pause is ignored": 17,
+    "a stale agent proves": 32,
+    "a domain recovers at once": 11,
+    "the clock's jumps are ignored": 70,
+}
 _open, _release = Diagnosis.open, ReleaseTracker.release
 
 # By defect: the object, its attribute, and the replacement.
@@ -75,7 +87,7 @@ MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_an_invariant_finds_the_defect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*MUTATIONS[name])
-    for seed in range(WORLDS):
+    for seed in sorted(range(WORLDS), key=lambda seed: seed != FIRST_WORLDS.get(name)):
         try:
             run_world(random_history(seed))
         except AssertionError:
