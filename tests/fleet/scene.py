@@ -133,9 +133,10 @@ class Fleet:
         """Advance the time; every agent sends a heartbeat, except those of the nodes in `quiet`."""
         self.wall += seconds
         self.mono += seconds
+        now = self.now
         for uid in self.reports.keys() - set(quiet):
-            self.planner.record_heartbeat(uid, self.now)
-        self.planner.tick(self.now)
+            self.planner.record_heartbeat(uid, now)
+        self.planner.tick(now)
 
     def plan(self) -> ClusterPlan:
         return self.planner.plan(self.now)

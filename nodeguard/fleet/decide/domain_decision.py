@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Literal
 
@@ -78,11 +78,11 @@ class ActiveDomainMarks(Struct, frozen=True):
         """Return the marks of Nodes, by uid. Of several for one domain, the mark of most Nodes counts, then
         the earliest. claims: uids of all Nodes with the record of a domain.
         """
-        versions: dict[str, Counter[DegradedMark]] = {}
+        versions: defaultdict[str, Counter[DegradedMark]] = defaultdict(Counter)
         nodes = set()
         for uid, mark in degraded:
             nodes.add(uid)
-            versions.setdefault(mark.domain, Counter())[mark] += 1
+            versions[mark.domain][mark] += 1
         marks = {
             domain: max(counts, key=lambda mark: (counts[mark], -mark.since))
             for domain, counts in versions.items()

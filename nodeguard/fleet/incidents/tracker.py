@@ -257,7 +257,7 @@ class IncidentTracker:
             previous = self._situations.get(uid)
             lasting = previous if uid in self._lasting and uid not in dirty else None
             situation = self._situation(placement, report, policy, observation, shared, lasting, now)
-            if situation == previous:
+            if situation is previous or situation == previous:
                 continue
             self._situations[uid] = situation
             before = NodeIncidents(self.incidents.get(uid, {}), self.pending.get(uid, {}))
@@ -298,6 +298,9 @@ class IncidentTracker:
             for device, cause in node_marks.causes()
         }
         if lasting is not None and lasting.placement is placement and lasting.report is report:
+            previous = lasting.decisions, lasting.marks, lasting.removal, lasting.waits, lasting.jobs
+            if previous == (decisions, node_marks, removal, waits, jobs):
+                return lasting
             return replace(
                 lasting, decisions=decisions, marks=node_marks, removal=removal, waits=waits, jobs=jobs
             )

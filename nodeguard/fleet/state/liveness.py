@@ -89,7 +89,8 @@ class AgentLiveness:
             self._never.discard(uid)
             self._overdue.discard(uid)
             self._examine(uid)
-        if at < self._queued.get(uid, inf) or uid not in self._queued:
+        queued_at = self._queued.get(uid)
+        if queued_at is None or at < queued_at:
             self._queue_up(uid, at)
 
     def forget(self, uid: str) -> None:

@@ -46,6 +46,9 @@ class WallClock:
         """Return the times that a recorded wall time may mean, in seconds of the monotonic clock: two if the
         clock was set back over it, none for a time of the future.
         """
+        if len(self._offsets) == 1:  # the usual case: the clock has not jumped since the start
+            at = wall - self._offsets[0][1]
+            return [at] if at <= now.mono + CLOCK_TOLERANCE else []
         starts = [at for at, _ in self._offsets[1:]]
         # Before the first update there are no offsets: nothing to return.
         segments = zip([float("-inf"), *starts], self._offsets, [*starts, now.mono], strict=False)
