@@ -109,6 +109,7 @@ class ObservedAction(Struct, frozen=True):
 
 
 _DECODER = JsonDecoder(_Object)
+_KINDS, _STATES = frozenset(ActionKind), frozenset(ActionState)
 
 
 def decode_action(raw: msgspec.Raw | bytes) -> ObservedAction:
@@ -123,7 +124,7 @@ def decode_action(raw: msgspec.Raw | bytes) -> ObservedAction:
 
 def _known_action(spec: ActionSpec, status: ActionStatus) -> NodeAction | None:
     """Return the action of an object; None for one of another version that this one cannot carry on."""
-    if spec.action not in set(ActionKind) or (status.state and status.state not in set(ActionState)):
+    if spec.action not in _KINDS or (status.state and status.state not in _STATES):
         return None
     kind = ActionKind(spec.action)
     has_pods = bool(spec.pods) and (kind == ActionKind.DRAIN or bool(spec.deadline))

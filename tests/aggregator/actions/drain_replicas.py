@@ -8,8 +8,6 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, cast
 
-import msgspec
-
 from nodeguard.aggregator.actions.drain_queue import DrainFleet
 from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.aggregator.actions.loop import ActionBackend, ActionLoop
@@ -17,7 +15,6 @@ from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.drains import limited_drains
 from nodeguard.fleet.planner import Planner
-from nodeguard.kube.action_object import decode_action
 from nodeguard.model.action import NodeAction
 from nodeguard.model.action_store import ActionStoreError
 from nodeguard.model.drain import DrainMode, DrainPolicy
@@ -25,7 +22,7 @@ from nodeguard.model.eviction import DrainEvent, Eviction, EvictionState, NodeDr
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import JobRetries
 from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
-from tests.aggregator.actions.replicas import ActionReader, FleetDouble, KilledError
+from tests.aggregator.actions.replicas import ActionReader, FleetDouble, KilledError, observed_action
 from tests.kube.model_api import ModelApi
 from tests.kube.model_pods import ModelPods
 
@@ -146,7 +143,7 @@ class PodCluster:
         return list(self.objects_of_events.values())
 
     def stored(self) -> list[NodeAction]:
-        decoded = [decode_action(msgspec.json.encode(item)).action for item in self.api.objects.values()]
+        decoded = [observed_action(stored).action for stored in self.api.objects.values()]
         return [action for action in decoded if action is not None]
 
 

@@ -16,14 +16,12 @@ from itertools import pairwise
 from math import inf
 from typing import cast
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.aggregator.actions.drain_assessment import assess
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_progress import drain_action, stored_drain
-from nodeguard.kube.action_object import decode_action
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.action_store import ActionStoreError
 from nodeguard.model.drain import DrainMode, DrainPolicy
@@ -39,7 +37,7 @@ from tests.aggregator.actions.drain_replicas import (
     candidate,
     unfinished,
 )
-from tests.aggregator.actions.replicas import FAULTS, KilledError
+from tests.aggregator.actions.replicas import FAULTS, KilledError, observed_action
 
 STEPS = 200
 DAY = 86_400.0
@@ -115,7 +113,7 @@ class History(PodCluster):
     def record(self) -> None:
         """Record what the latest step stored."""
         for kind, stored in self.api.history[self._recorded :]:
-            action = decode_action(msgspec.json.encode(stored)).action
+            action = observed_action(stored).action
             if kind != "DELETED" and action is not None and action.kind == ActionKind.DRAIN:
                 drain = self.drains.setdefault(stored["metadata"]["uid"], DrainRecord(action, self.steps))
                 drain.action = action

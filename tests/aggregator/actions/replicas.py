@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from nodeguard.aggregator.actions.loop import ActionBackend, ActionLoop
 from nodeguard.aggregator.outbox import InstructionOutbox, instructions
 from nodeguard.fleet.planner import Planner
-from nodeguard.kube.action_object import decode_action
+from nodeguard.kube.action_object import ObservedAction, decode_action
 from nodeguard.kube.action_store import KubernetesActionStore
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError
@@ -35,6 +36,16 @@ from tests.kube.model_api import NAMESPACE, ModelApi
 
 NODES = ("uid-0", "uid-1")
 INCIDENTS = {f"incident-{number}": NODES[number % 2] for number in range(3)}
+
+
+@lru_cache(maxsize=10_000)
+def _decode(data: bytes) -> ObservedAction:
+    return decode_action(data)
+
+
+def observed_action(stored: Mapping[str, Any]) -> ObservedAction:
+    """Return what a replica reads of a stored object. A history reads most of them hundreds of times."""
+    return _decode(msgspec.json.encode(stored))
 
 
 class KilledError(BaseException):
@@ -121,7 +132,7 @@ class ActionReader:
         self.api = UnreliableApi(model)
         self.action_store = KubernetesActionStore(cast("ApiClient", self.api), NAMESPACE, lambda: None)
         for stored in model.objects.values():
-            self.action_store.changed(decode_action(msgspec.json.encode(stored)))
+            self.action_store.changed(observed_action(stored))
         self.action_store.synced()
         self._history = model.history
         self._position = len(model.history)
@@ -133,7 +144,7 @@ class ActionReader:
             if kind == "DELETED":
                 self.action_store.gone(stored["metadata"]["uid"])
             else:
-                self.action_store.changed(decode_action(msgspec.json.encode(stored)))
+                self.action_store.changed(observed_action(stored))
 
     def missing_inputs(self) -> str:
         return ""
@@ -227,5 +238,5 @@ def _incident(name: str, uid: str) -> Incident:
 
 
 def _instructions(stored: Mapping[str, Any]) -> tuple[Instruction, ...]:
-    action = decode_action(msgspec.json.encode(stored)).action
+    action = observed_action(stored).action
     return instructions(action) if action is not None else ()

@@ -11,12 +11,10 @@ import os
 import random
 from collections import Counter
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet.act.detaches import requested_detach
-from nodeguard.kube.action_object import decode_action
 from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.action_store import ActionStoreError
 from nodeguard.model.incident import IncidentState, OperatorDecision
@@ -30,6 +28,7 @@ from tests.aggregator.actions.replicas import (
     Replica,
     SharedCluster,
     checks_of,
+    observed_action,
 )
 
 pytestmark = pytest.mark.slow
@@ -174,7 +173,7 @@ class World(SharedCluster):
         return self.agents[INCIDENTS[name]].cleared[checks_of(name)[0]]
 
     def stored(self) -> list[NodeAction]:
-        decoded = [decode_action(msgspec.json.encode(item)).action for item in self.api.objects.values()]
+        decoded = [observed_action(stored).action for stored in self.api.objects.values()]
         return [action for action in decoded if action is not None]
 
     def check(self) -> None:
