@@ -8,6 +8,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 
 from msgspec import Struct
@@ -95,10 +96,17 @@ _SIGNALS = {
 
 
 def _matches(match: PlatformMatch, facts: dict[str, object]) -> bool:
-    required = {name: value for name in match.__struct_fields__ if (value := getattr(match, name))}
-    least, switches = required.pop("nvswitches", 0), facts["nvswitches"]
+    least, required = _required(match)
+    switches = facts["nvswitches"]
     enough = isinstance(switches, int) and switches >= least if least else True
-    return enough and bool(required) and all(facts[name] == value for name, value in required.items())
+    return enough and bool(required) and all(facts[name] == value for name, value in required)
+
+
+@lru_cache(maxsize=1024)  # each round compares the node with all platforms
+def _required(match: PlatformMatch) -> tuple[int, tuple[tuple[str, str], ...]]:
+    """Return the least number of NVSwitches of a match, and the other facts that it requires."""
+    required = {name: value for name in match.__struct_fields__ if (value := getattr(match, name))}
+    return required.pop("nvswitches", 0), tuple(required.items())
 
 
 class PlatformHints(Struct, frozen=True):
