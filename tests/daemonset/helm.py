@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,9 @@ _RENDERING = ("template", "lint", "install", "upgrade")
 
 # The first version of the chart, from which upgrades are tested until there is a release; charts/README.md.
 EARLIER = Path(__file__).parent / "charts" / "c1bfee15.tgz"
+
+# The text of each template, by its values and its namespace: many tests render the same.
+_rendered: dict[tuple[str, str], str] = {}
 
 
 class Helm:
@@ -80,8 +84,11 @@ class Helm:
 
     def template(self, values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) -> list[Object]:
         """Return the objects of the chart without its hooks."""
-        command = ("template", RELEASE, str(CHART), "--no-hooks")
-        return list(objects(self(*command, values=values, namespace=namespace)))
+        key = (json.dumps(values or {}, sort_keys=True), namespace)
+        if key not in _rendered:
+            command = ("template", RELEASE, str(CHART), "--no-hooks")
+            _rendered[key] = self(*command, values=values, namespace=namespace)
+        return list(objects(_rendered[key]))
 
     @staticmethod
     def command(
@@ -94,7 +101,7 @@ class Helm:
 
 def objects(text: str) -> Iterator[Object]:
     """Yield the objects of YAML documents."""
-    yield from (document for document in yaml.safe_load_all(text) if document)
+    yield from (document for document in yaml.load_all(text, yaml.CSafeLoader) if document)
 
 
 def pick(found: Sequence[Object], kind: str, name: str) -> Any:

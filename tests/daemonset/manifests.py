@@ -45,7 +45,9 @@ def document(kind: str, name: str) -> Any:
 @cache
 def _parsed() -> tuple[Object, ...]:
     """Every object that is applied, the same for each caller."""
-    return tuple(made for name in listed() for made in yaml.safe_load_all((DAEMONSET / name).read_text()))
+    return tuple(
+        made for name in listed() for made in yaml.load_all((DAEMONSET / name).read_text(), yaml.CSafeLoader)
+    )
 
 
 def apply(cluster: Cluster) -> list[Object]:
