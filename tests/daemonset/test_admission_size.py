@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -121,10 +121,28 @@ def refusal(call: Callable[[], object]) -> str:
             return ""
 
 
-def json_patch(api: Api, kind: str, *operations: Object, status: bool = False) -> str:
+class NodePatch:
+    """Operations of a JSON Patch on a Node. status: on its status."""
+
+    def __init__(self, *operations: Object, status: bool = False) -> None:
+        self.operations, self.status = operations, status
+
+
+def large_list(kind: str) -> str:
+    """Return which list of the Node is large: each kind has the changes that all need, and those of its list."""
+    return kind.removeprefix("own ")
+
+
+def json_patch(api: Api, kind: str, change: NodePatch) -> str:
     """Return why a change of the largest Node is refused. It is a dry run."""
-    path = f"{NODES}/{object_name(kind)}{'/status' if status else ''}?dryRun=All"
-    return refusal(lambda: api.patch(path, list(operations), "json"))
+    path = f"{NODES}/{object_name(kind)}{'/status' if change.status else ''}?dryRun=All"
+    return refusal(lambda: api.patch(path, list(change.operations), "json"))
+
+
+def refused(api: Api, kind: str, changes: Mapping[str, NodePatch]) -> dict[str, str]:
+    """Return the changes of the largest Node that are refused, each with the reason."""
+    reasons = {name: json_patch(api, kind, change) for name, change in changes.items()}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def replace(path: str, value: Any) -> Object:
@@ -151,73 +169,79 @@ def test_marks_are_protected(kind: str, installed: Cluster) -> None:
     developer = client(installed, "developer")
     new_taint = {"key": "nodeguard.dev/more", "effect": "NoSchedule"}
     forged = {**HEALTHY, "status": "True"}
-    changes = {
-        "taint removed": json_patch(developer, kind, remove("/spec/taints/0")),
-        "taint added": json_patch(developer, kind, add("/spec/taints/-", new_taint)),
-        "state removed": json_patch(developer, kind, remove(STATE_PATH)),
-        "state removed by the status": json_patch(developer, kind, remove(STATE_PATH), status=True),
-        "condition removed": json_patch(developer, kind, remove("/status/conditions/0"), status=True),
-        "condition forged": json_patch(developer, kind, add("/status/conditions/-", forged), status=True),
-        "created": refusal(
-            lambda: installed.kubelet("probe").post(f"{NODES}?dryRun=All", large(kind, LARGEST[kind]))
-        ),
+    of_list = {
+        "taints": {"taint added": NodePatch(add("/spec/taints/-", new_taint))},
+        "annotations": {"state removed by the status": NodePatch(remove(STATE_PATH), status=True)},
+        "conditions": {"condition forged": NodePatch(add("/status/conditions/-", forged), status=True)},
     }
-    admitted = [name for name, reason in changes.items() if "right `delete` on marks" not in reason]
-    assert admitted == []
+    changes = {
+        "taint removed": NodePatch(remove("/spec/taints/0")),
+        "state removed": NodePatch(remove(STATE_PATH)),
+        "condition removed": NodePatch(remove("/status/conditions/0"), status=True),
+        **of_list.get(large_list(kind), {}),
+    }
+    reasons = {name: json_patch(developer, kind, change) for name, change in changes.items()}
+    reasons["created"] = refusal(
+        lambda: installed.kubelet("probe").post(f"{NODES}?dryRun=All", large(kind, LARGEST[kind]))
+    )
+    assert [name for name, reason in reasons.items() if "right `delete` on marks" not in reason] == []
 
 
 def test_others_do_their_work(kind: str, installed: Cluster) -> None:
     developer = client(installed, "developer")
-    heartbeat = add("/status/conditions/-", {"type": "Ready", "status": "True", "reason": "KubeletReady"})
     # As the cluster autoscaler and the controller of the node's lifecycle do.
-    taint_added = json_patch(developer, kind, add("/spec/taints/-", FOREIGN))
+    taint_added = json_patch(developer, kind, NodePatch(add("/spec/taints/-", FOREIGN)))
     # The aggregator removes so many taints of nodeguard: it never writes them.
     assert bool(taint_added) == (kind == "own taints")
-    changes = {
-        "cordon": json_patch(developer, kind, add("/spec/unschedulable", True)),
-        "annotation": json_patch(developer, kind, add("/metadata/annotations/a", "")),
-        "heartbeat": json_patch(developer, kind, heartbeat, status=True),
+    heartbeat = add("/status/conditions/-", {"type": "Ready", "status": "True", "reason": "KubeletReady"})
+    of_list = {
+        "annotations": {"annotation": NodePatch(add("/metadata/annotations/a", ""))},
+        "labels": {"cordon": NodePatch(add("/spec/unschedulable", True))},
     }
+    changes = {"heartbeat": NodePatch(heartbeat, status=True), **of_list.get(large_list(kind), {})}
     if kind != "own taints":
         # The policies admit it, and then there is such a Node.
         new = large(kind, LARGEST[kind], is_marked=False)
         reason = refusal(lambda: installed.kubelet("probe").post(f"{NODES}?dryRun=All", new))
         assert "already exists" in reason
-    assert {name: reason for name, reason in changes.items() if reason} == {}
+    assert refused(developer, kind, changes) == {}
 
 
 def test_the_aggregator_writes_marks(kind: str, installed: Cluster) -> None:
-    aggregator = client(installed, AGGREGATOR)
     mark = {"key": "nodeguard.dev/suspect", "effect": "NoSchedule"}
-    changes = {
-        "mark": json_patch(
-            aggregator, kind, add("/spec/taints/-", mark), replace(STATE_PATH, '{"causes":[]}')
-        ),
-        "release": json_patch(aggregator, kind, remove("/spec/taints/0"), remove(STATE_PATH)),
-        "condition": json_patch(
-            aggregator, kind, replace("/status/conditions/0/status", "True"), status=True
-        ),
-        "no condition": json_patch(aggregator, kind, remove("/status/conditions/0"), status=True),
+    release = NodePatch(remove("/spec/taints/0"), remove(STATE_PATH))
+    of_list = {
+        "taints": {"release": release},
+        "annotations": {"release": release},
+        "conditions": {"no condition": NodePatch(remove("/status/conditions/0"), status=True)},
     }
-    assert {name: reason for name, reason in changes.items() if reason} == {}
+    changes = {
+        "mark": NodePatch(add("/spec/taints/-", mark), replace(STATE_PATH, '{"causes":[]}')),
+        "condition": NodePatch(replace("/status/conditions/0/status", "True"), status=True),
+        **of_list.get(large_list(kind), {}),
+    }
+    assert refused(client(installed, AGGREGATOR), kind, changes) == {}
 
 
 def test_the_aggregator_writes_nothing_else(kind: str, installed: Cluster) -> None:
-    aggregator = client(installed, AGGREGATOR)
-    changes = {
-        "label": json_patch(aggregator, kind, add("/metadata/labels", {"a": "b"})),
-        "annotation": json_patch(aggregator, kind, add("/metadata/annotations/example.com", "")),
-        "taints": json_patch(aggregator, kind, replace("/spec/taints", [FOREIGN])),
-        "provider": json_patch(aggregator, kind, add("/spec/providerID", "x://y")),
-        "cordon": json_patch(aggregator, kind, add("/spec/unschedulable", True)),
-        "conditions": json_patch(aggregator, kind, replace("/status/conditions", []), status=True),
-        "addresses": json_patch(
-            aggregator, kind, add("/status/addresses", [{"type": "Hostname", "address": "a"}]), status=True
-        ),
+    of_list = {
+        "taints": {"taints": NodePatch(replace("/spec/taints", [FOREIGN]))},
+        "annotations": {"annotation": NodePatch(add("/metadata/annotations/example.com", ""))},
+        "conditions": {"conditions": NodePatch(replace("/status/conditions", []), status=True)},
+        "labels": {
+            "label": NodePatch(add("/metadata/labels", {"a": "b"})),
+            "cordon": NodePatch(add("/spec/unschedulable", True)),
+        },
     }
-    admitted = [name for name, reason in changes.items() if "the aggregator of nodeguard" not in reason]
-    # A small Node without other conditions has none to remove.
-    assert admitted == ([] if kind == "conditions" else ["conditions"])
+    address = {"type": "Hostname", "address": "a"}
+    changes = {
+        "provider": NodePatch(add("/spec/providerID", "x://y")),
+        "addresses": NodePatch(add("/status/addresses", [address]), status=True),
+        **of_list[large_list(kind)],
+    }
+    reasons = refused(client(installed, AGGREGATOR), kind, changes)
+    assert reasons.keys() == changes.keys()
+    assert all("the aggregator of nodeguard" in reason for reason in reasons.values())
 
 
 def test_no_evaluation_failed(installed: Cluster) -> None:
