@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.api import Api, ApiError
-from tests.controlplane.cluster import NewCluster
+from tests.controlplane.api import Api, ApiError, object_path
+from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import pod
 from tests.daemonset.helm import Helm
-from tests.daemonset.manifests import AGGREGATOR, NAMESPACE, token
+from tests.daemonset.manifests import AGGREGATOR, documents, token
 
 pytestmark = pytest.mark.slow
 
@@ -19,11 +19,11 @@ POD = "/api/v1/namespaces/default/pods/train-0"
 EVENTS = "/api/v1/namespaces/default/events"
 POLICY = {"drain": {"mode": "enforce", "rules": [{"check": "gpu-lost", "when": "deadline", "after": "1h"}]}}
 KINDS = {
-    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
 }
 
 NOTICE: dict[str, Any] = {"metadata": {"annotations": {"nodeguard.dev/drain-at": "2026-11-29T14:00:00Z"}}}
@@ -39,24 +39,27 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def aggregator(new_cluster: NewCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """A client with the rights and the limits of the aggregator."""
-    with new_cluster() as cluster:
-        cluster.api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        helm = Helm(tmp_path_factory.mktemp("helm"))
-        for item in helm.template({"policy": POLICY}):
-            if item["kind"] in KINDS:
-                cluster.api.post(KINDS[item["kind"]], item)
-        created = pod("train-0", labels={"app": "train"})
-        created["metadata"]["annotations"] = {"example.com/theirs": "x"}
-        created["spec"]["nodeName"] = "gpu-1"
-        cluster.until(
-            lambda: cluster.has("/api/v1/namespaces/default/serviceaccounts/default"), "kube-apiserver"
-        )
-        cluster.api.post(POD.rpartition("/")[0], created)
-        client = Api(cluster.port, cluster.ca, token(cluster, AGGREGATOR))
-        cluster.until(lambda: "changes only" in refusal(client, REFUSED["label"]), "kube-apiserver")
-        yield client
+def aggregator(shared_manifests: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A client with the rights and the limits of an aggregator that gives notice."""
+    cluster = shared_manifests
+    rendered = [
+        item
+        for item in Helm(tmp_path_factory.mktemp("helm")).template({"policy": POLICY})
+        if item["kind"] in KINDS
+    ]
+    cluster.api.apply(rendered)
+    created = pod("train-0", labels={"app": "train"})
+    created["metadata"]["annotations"] = {"example.com/theirs": "x"}
+    created["spec"]["nodeName"] = "gpu-1"
+    cluster.api.post(POD.rpartition("/")[0], created)
+    client = Api(cluster.port, cluster.ca, token(cluster, AGGREGATOR))
+    cluster.until(lambda: "changes only" in refusal(client, REFUSED["label"]), "kube-apiserver")
+    yield client
+    cluster.api.delete(POD)
+    plain = {object_path(item): item for item in documents() if item["kind"] in KINDS}
+    for path in {object_path(item) for item in rendered} - plain.keys():
+        cluster.api.delete(path)
+    cluster.api.apply(plain.values())
 
 
 def refusal(client: Api, change: dict[str, Any]) -> str:
