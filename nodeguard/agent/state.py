@@ -17,6 +17,7 @@ from nodeguard.agent.instructions import DetachedGpus
 from nodeguard.agent.reporting.delivery_queue import DeliveryState
 from nodeguard.agent.transitions import LoggedVerdict
 from nodeguard.derive.state import DeriveState
+from nodeguard.judge.formatting import format_duration
 from nodeguard.judge.judge import retention_priority
 from nodeguard.judge.state import Background, JudgeState
 from nodeguard.model.instant import Instant
@@ -140,7 +141,7 @@ def resume_state(state: AgentState, now: Instant) -> tuple[AgentState, str]:
     derived = DeriveState(boot_id=now.boot_id, best=state.pipeline.derived.best)
     cleared = tuple(replace(clear, at=min(clear.at, now.mono)) for clear in state.pipeline.judged.cleared)
     judged = JudgeState(boot_id=now.boot_id if cleared else "", cleared=cleared)
-    error = f"was written {ahead:.0f} s later in this boot: the machine was set back"
+    error = f"was written {format_duration(ahead)} later in this boot: the machine was set back"
     pipeline = PipelineState(None, derived, judged, state.pipeline.components)
     return AgentState(pipeline=pipeline, delivery=state.delivery), error
 

@@ -148,7 +148,7 @@ def test_after_a_restored_snapshot_only_the_inventory_is_used() -> None:
     assert state == AgentState(
         pipeline=PipelineState(derived=DeriveState(boot_id="boot", best=STATE.pipeline.derived.best))
     )
-    assert wrong == "was written 60 s later in this boot: the machine was set back"
+    assert wrong == "was written 1 min later in this boot: the machine was set back"
 
 
 def test_deeply_nested_content_is_refused() -> None:

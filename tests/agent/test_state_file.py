@@ -92,7 +92,7 @@ def test_a_restored_snapshot_is_an_error(tmp_path: Path, lane: WorkerLane) -> No
     state, wrong = file.load(Instant(1e9, 30.0, "boot"))
     assert state.pipeline.cursor is None
     assert wrong == (
-        f"{tmp_path}/state was written 60 s later in this boot: the machine was set back: "
+        f"{tmp_path}/state was written 1 min later in this boot: the machine was set back: "
         "it is ignored, except for the inventory"
     )
 
