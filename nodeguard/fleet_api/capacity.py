@@ -53,19 +53,24 @@ _MOST_GPUS = 16
 
 
 def _count_gpus(planner: Planner, placement: NodePlacement, state: WorkState) -> tuple[int, int]:
-    """Return the number of GPUs of a node, lost ones too as far as these are counted, and of those that take
-    new work. state: of it.
-    """
+    """Return the number of GPUs of a node, and of those that take new work. state: of the node."""
     uid = placement.uid
     report = planner.reports.get(uid)
-    lost, reported = _lost_gpus(report)
-    total = max(placement.gpus, reported)
+    lost, _ = _lost_gpus(report)
+    total = count_gpus(planner, uid)
     marks = planner.state.marks_in_effect(uid)
     is_out = state in _OUT or planner.state.marks.observed(uid).is_out
     if is_out or any(not mark.kind.gang_only for mark in marks.node.marks):
         return total, 0
     marked = {f"gpu/{device.address or device.name}" for device in marks.devices}
     return total, max(0, total - max(len(marked | lost), _missing_gpus(report, total)))
+
+
+def count_gpus(planner: Planner, uid: str) -> int:
+    """Return the number of GPUs of a node, lost ones too as far as these are counted."""
+    placement = planner.state.placements.get(uid)
+    counted = placement.gpus if placement is not None else planner.state.nodes[uid].gpus
+    return max(counted, _lost_gpus(planner.reports.get(uid))[1])
 
 
 def _lost_gpus(report: LatestReport | None) -> tuple[frozenset[str], int]:

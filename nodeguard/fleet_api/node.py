@@ -13,7 +13,7 @@ from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.fleet_api.action import node_actions
-from nodeguard.fleet_api.capacity import work_state
+from nodeguard.fleet_api.capacity import count_gpus, work_state
 from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.incident import list_incidents, summarize_incident
 from nodeguard.fleet_api.job_outcomes import job_outcomes, rejected_pods_view
@@ -139,7 +139,7 @@ def describe_node(
         catalogue_version=report.catalogue if report else "",
         driver=inventory.driver,
         platform=inventory.platform,
-        gpus=state.nodes[uid].gpus,
+        gpus=count_gpus(planner, uid),
         pool=placement.pool if placement else "",
         domains=tuple(domain.removeprefix(DOMAIN) for domain in placement.domains) if placement else (),
         cordoned_by_user=placement.cordoned_by_user if placement else False,
@@ -235,7 +235,7 @@ def _summary(
         last_report_age=round(max(0.0, now.mono - last), 1) if last is not None else None,
         driver=inventory.driver,
         platform=inventory.platform,
-        gpus=planner.state.nodes[placement.uid].gpus,
+        gpus=count_gpus(planner, placement.uid),
         pool=placement.pool,
         injected=tuple(_injected_checks(planner, placement.uid, report)),
         work=work_state(planner, placement, health),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.fleet_api.node import list_nodes
+from nodeguard.fleet_api.node import describe_node, list_nodes
 from nodeguard.fleet_api.schema.capacity import CapacityView, ReasonCount, WorkState
 from nodeguard.fleet_api.schema.status import MarkCount
 from nodeguard.fleet_api.status import fleet_status
@@ -91,6 +91,10 @@ def test_a_lost_gpu_is_counted_and_not_in_service(counted: int) -> None:
     fleet.report(0, finding(), inventory=Inventory(components=present))
     fleet.after(5.0)
     assert gpus_text(view(fleet)) == "95 of 96 in service"
+    assert list_nodes(fleet.planner, fleet.now).nodes[0].gpus == 8
+    page = describe_node(fleet.planner, LEADER, "node-0", fleet.now)
+    assert page is not None
+    assert page.gpus == 8
 
 
 def test_nodes_without_gpus_have_none_in_service() -> None:

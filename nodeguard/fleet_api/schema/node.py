@@ -167,6 +167,7 @@ class NodeView(Struct, frozen=True):
     driver: str
     platform: str
     gpus: int
+    """Lost GPUs too, as far as these are counted."""
     pool: str
     domains: tuple[str, ...]
     """Paths of its failure domains."""
@@ -264,6 +265,7 @@ class NodeSummary(Struct, frozen=True):
     driver: str = ""
     platform: str = ""
     gpus: int = 0
+    """Lost GPUs too, as far as these are counted."""
     pool: str = ""
     injected: tuple[str, ...] = ()
     """Checks of injected faults until their marks are released; no count includes them."""
