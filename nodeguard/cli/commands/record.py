@@ -49,6 +49,10 @@ def run(options: Namespace) -> int:
                 with progress("recording", options.seconds or 0.0):
                     recorder.record(options.seconds or 0.0)
             os.rename(partial, target)
+        except KeyboardInterrupt:
+            if os.path.exists(f"{partial}/bundle.yaml"):
+                print_error(f"{partial}: complete up to the last frame. See nodeguard check --from {partial}")
+            raise
         except OSError as error:
             raise UsageError(_write_error(error, partial)) from None
     for line in (*recorder.unread, *writer.notes):

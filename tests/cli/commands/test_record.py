@@ -135,6 +135,21 @@ def test_a_full_disk_leaves_no_partial_bundle(
     assert not directory.exists()
 
 
+def test_an_interrupted_recording_names_what_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_frame = BundleWriter.frame
+
+    def interrupt(writer: BundleWriter, *frame: Any) -> None:
+        begin_frame(writer, *frame)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BundleWriter, "frame", interrupt)
+    assert main(["record", str(tmp_path / "bundle"), "--duration", "10m"]) == 130
+    assert f"See nodeguard check --from {tmp_path}/bundle.partial" in capsys.readouterr().err
+    assert main(["check", "--from", f"{tmp_path}/bundle.partial"]) in {0, 1, 2}
+
+
 def test_an_interrupted_recording_is_no_recording_and_is_replaced_with_force(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
