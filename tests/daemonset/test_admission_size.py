@@ -94,10 +94,11 @@ def kind(request: pytest.FixtureRequest, installed: Cluster) -> str:
     longer for these Nodes than all else.
     """
     name: str = request.param
-    reason = refusal(lambda: installed.api.post(NODES, large(name, LARGEST[name], object_name(name))))
+    api = installed.api.of_metadata()
+    reason = refusal(lambda: api.post(NODES, large(name, LARGEST[name], object_name(name))))
     assert not reason or "already exists" in reason
     path, operation = f"{NODES}/{object_name(name)}", add("/metadata/managedFields", [{}])
-    assert refusal(lambda: installed.api.patch(path, [operation], "json")) == ""
+    assert refusal(lambda: api.patch(path, [operation], "json")) == ""
     return name
 
 
@@ -136,7 +137,7 @@ def large_list(kind: str) -> str:
 def json_patch(api: Api, kind: str, change: NodePatch) -> str:
     """Return why a change of the largest Node is refused. It is a dry run."""
     path = f"{NODES}/{object_name(kind)}{'/status' if change.status else ''}?dryRun=All"
-    return refusal(lambda: api.patch(path, list(change.operations), "json"))
+    return refusal(lambda: api.of_metadata().patch(path, list(change.operations), "json"))
 
 
 def refused(api: Api, kind: str, changes: Mapping[str, NodePatch]) -> dict[str, str]:
