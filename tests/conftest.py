@@ -263,8 +263,16 @@ def promtool() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = [path, *arguments]
+        # It collects garbage less often: a fifth of its CPU time is left out, for 50 MiB more.
+        environment = {**os.environ, "GOGC": "400"}
         return subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False
+            command,
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
         )
 
     return run
