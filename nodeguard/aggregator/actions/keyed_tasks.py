@@ -32,7 +32,7 @@ class KeyedTasks(Generic[Key]):
                 await work
 
         task = self._tasks[key] = asyncio.create_task(within_limit())
-        task.add_done_callback(partial(self._ended, key))
+        task.add_done_callback(partial(self._ended, key, work))
 
     async def wait(self) -> None:
         """Wait for the end of all tasks. Raises the first error of one."""
@@ -43,8 +43,10 @@ class KeyedTasks(Generic[Key]):
         for task in self._tasks.values():
             task.cancel()
 
-    def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
+    def _ended(self, key: Key, work: Coroutine[object, object, None], task: asyncio.Task[None]) -> None:
         del self._tasks[key]
+        # A task that is cancelled while it waits never begins it, of which Python would warn.
+        work.close()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("internal error in a drain, please report it", exc_info=error)
         self._on_ended()
