@@ -27,7 +27,7 @@ from tests.controlplane.objects import pod
 from tests.daemonset.helm import grant_rights
 from tests.daemonset.manifests import AGGREGATOR, NAMESPACE
 from tests.e2e.bulk_nodes import for_each, make_nodes, wait_until_schedulable
-from tests.e2e.drain_kill_records import FAULTS, WORK, DrainKills, Kill
+from tests.e2e.drain_kill_records import FAULTS, STAYS, WORK, DrainKills, Kill
 from tests.e2e.fleet import Aggregator, Fleet, deployed_fleet
 from tests.e2e.scene import ENFORCED
 from tests.e2e.swarm import fatal_finding, faulty_report, healthy_report, swarm
@@ -66,18 +66,24 @@ class Step(Enum):
 
 
 class Kubelet(PodThread):
-    """Ends the pods that are evicted, each after a drawn time. ends: when, in seconds of the monotonic clock, by name."""
+    """Ends the pods that are evicted, each after a drawn time."""
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
         super().__init__(cluster, 0.2)
         self._random = random
-        self.ends: dict[str, float] = {}
+        # When each pod ends, in seconds of the monotonic clock, by name.
+        self._ends: dict[str, float] = {}
+
+    @property
+    def evicted(self) -> int:
+        """The number of pods that were evicted. Those that stayed are deleted with their Nodes."""
+        return sum(not name.endswith(STAYS) for name in self._ends)
 
     def _sync(self, pod: Any) -> None:
         name = pod["metadata"]["name"]
         if not pod["metadata"].get("deletionTimestamp"):
             return
-        end = self.ends.setdefault(name, time.monotonic() + self._random.uniform(0.0, GRACE))
+        end = self._ends.setdefault(name, time.monotonic() + self._random.uniform(0.0, GRACE))
         if time.monotonic() >= end:
             self._cluster.api.delete(f"{self._pods}/{name}")
 
@@ -167,7 +173,7 @@ def kill_leaders(
         fleet.distribute_ca()
         done, left, records = list[Kill](), set[str](), list[Any]()
         with Kubelet(cluster, random) as kubelet:
-            run = _Run(fleet, make_owner(cluster), lambda: progress(len(done), len(kubelet.ends)))
+            run = _Run(fleet, make_owner(cluster), lambda: progress(len(done), kubelet.evicted))
             instants = drawn_instants(kills, random)
             for first in range(0, kills, TOGETHER):
                 for kill in run.kill(instants[first : first + TOGETHER]):
