@@ -12,6 +12,10 @@ from typing import Any, Self
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
+# The collector of Go starts at five times the live memory in place of twice: an API server in use takes a fifth less
+# CPU time, and about 100 MB more memory.
+_GO = {"GOGC": "400"}
+
 # Characters of a log in an error message.
 _TAIL = 6000
 
@@ -28,6 +32,7 @@ class SupervisedProcesses:
             [sys.executable, "-I", "-S", str(_SUPERVISOR), prefix, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env={**os.environ, **_GO},
             start_new_session=True,  # an interrupt at the terminal must not end it
         )
         self.directory = Path(self._answer())
