@@ -273,7 +273,8 @@ def test_the_pod_of_an_agent_is_found_by_its_node() -> None:
                 return json.dumps({"status": {"allowed": True}}).encode()
             on_node = path.startswith("/api/v1/namespaces/gpu/pods?") and "nodeName%3Dgpu-7%2C" in path
             pods = [{"metadata": {"name": "nodeguard-agent-x2vbn", "uid": "u", "resourceVersion": "1"}}]
-            return json.dumps({"metadata": {}, "items": pods if on_node else []}).encode()
+            items = pods if on_node else []
+            return json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
 
     client = cast("ApiClient", Pods())
     found_pod = asyncio.run(pod.find_agent(ClusterOptions("gpu", node="gpu-7"), client))
