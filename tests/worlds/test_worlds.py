@@ -8,8 +8,8 @@ from tests.worlds.campaign import run_campaign, run_world
 from tests.worlds.history import History, Step, random_history
 from tests.worlds.taints import taints_of, withheld_domain_taints
 
-# Six times as many as the defects of test_mutations.py need; bench/worlds.py runs as many as it is asked for.
-WORLDS, PARTS = 600, 2
+# Four times as many as the defects of test_mutations.py need; bench/worlds.py runs as many as it is asked for.
+WORLDS, PARTS = 300, 2
 
 # Situations that some world of every part reaches: without them, the invariants would hold of nothing.
 SITUATIONS = (
