@@ -22,7 +22,8 @@ FILES = ["Containerfile.agent", "Containerfile.aggregator"]
 
 def instructions(file: str) -> list[tuple[str, str]]:
     """The instructions of a file with their arguments."""
-    lines = [line for line in (ROOT / file).read_text().splitlines() if line and not line.startswith("#")]
+    text = (ROOT / file).read_text().replace("\\\n", "")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
 
 
