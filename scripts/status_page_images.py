@@ -6,7 +6,9 @@ Needs Chromium and pngquant. The fleet is that of the tests.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -76,7 +78,8 @@ async def main() -> None:
     """Take the pictures."""
     IMAGES.mkdir(exist_ok=True)
     fleet, [port] = faulty_fleet(), free_ports(1)
-    with tempfile.TemporaryDirectory() as directory:
+    # Processes of the browser may still write at its end.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         store = HistoryStore(f"{directory}/history.sqlite")
         store.add([*past(fleet.wall), *changes(fleet)], fleet.wall)
         store.close()
@@ -99,4 +102,6 @@ async def take_all(pages: StatusPages, port: int, browser_url: str) -> None:
 
 
 if __name__ == "__main__":
+    if missing := [program for program in ("chromium", "pngquant") if shutil.which(program) is None]:
+        sys.exit(f"missing: run 'apt-get install {' '.join(missing)}' as root, then again")
     asyncio.run(main())
