@@ -30,8 +30,8 @@ def drain_events(
         if drain.begun_at and not is_begin_old:
             message = _begin(drain, checks(drain))
             yield _event(drain, "started", drain.begun_at, "NodeguardDrainStarted", message)
-        # The begin of a drain with a first eviction that was refused is taken back.
-        has_begun = drain.begun_at or (earlier is not None and earlier.begun_at)
+        # The begin of a drain with a first eviction that was refused is taken back, and its state shows it.
+        has_begun = drain.begun_at or drain.state == ActionState.SUPERSEDED
         if has_begun and drain.state.is_finished and not is_end_old:
             yield _end(drain)
 

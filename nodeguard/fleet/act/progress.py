@@ -77,15 +77,14 @@ def progress(
             # A detach is requested once, and nothing withdraws it.
             is_requested = action.kind == ActionKind.DETACH_GPUS or is_ending or _request(action) in requests
             no_longer = "" if is_requested else _withdrawal(action, outcomes.get(action.key))
-            going_on = action
             # The pods of a gang on other nodes are left.
             is_gang_leaving = bool(action.begun_at and action.pod_groups) and not no_longer
-            if not (is_gang_leaving or has_node(action.uid)):
-                no_longer = "the Node is deleted"
-            elif no_longer:
+            is_deleted = not (is_gang_leaving or has_node(action.uid))
+            no_longer = "the Node is deleted" if is_deleted else no_longer
+            after = _next_state(action, outcomes.get(action.key), no_longer, now, age)
+            if no_longer and not is_deleted:
                 # The begin of a drain was recorded for a first eviction that was refused.
-                going_on = replace(action, begun_at=0)
-            after = _next_state(going_on, outcomes.get(action.key), no_longer, now, age)
+                after = replace(after, begun_at=0)
             if after != action:
                 advance.append((action, after))
     # An answer keeps its request from being carried out again.

@@ -103,7 +103,13 @@ def test_a_drain_with_a_refused_first_eviction_has_an_end_too(monkeypatch: pytes
     monkeypatch.setattr(scene, "evict", refusing_once)
     scene.play(60.0)
     first = min(scene.stored(), key=lambda action: action.attempt)
+    assert (first.state, first.begun_at) == (ActionState.SUPERSEDED, 0)
     withdrawn = event(first, "Withdrawn", "no pod was evicted: pod team-a/gang-0: not now")
     assert scene.drain.state == ActionState.SUCCEEDED
     assert scene.events[1:] == [withdrawn, started(scene.drain), succeeded(scene.drain)]
     assert scene.events[0].key == f"{first.key}.started"
+    # The leader was killed before it sent them: its begin is not recorded any more.
+    scene.objects_of_events.clear()
+    scene.lead()
+    scene.play(5.0)
+    assert scene.events == [withdrawn, started(scene.drain), succeeded(scene.drain)]

@@ -83,7 +83,7 @@ async def test_first_evictions_that_are_refused_use_no_limit(
     Evictions(world, monkeypatch, lambda pod: Eviction(state, "not now") if pod.labels == GANG else None)
     await carry_on(world, replica, 600)
     withdrawn = [(drain.state, drain.begun_at) for drain in world.stored()]
-    assert set(withdrawn) == {(ActionState.CANCELLED, 0)}
+    assert set(withdrawn) == {(ActionState.SUPERSEDED, 0)}
     assert 5 < len(withdrawn) < 20
     [report] = replica.runner.reports()
     assert (report.state, report.reason) == (DrainState.WAITS, "pod team-a/gang-0: not now")
@@ -132,7 +132,7 @@ async def test_a_successor_that_learns_late_of_a_withdrawal_evicts_nothing() -> 
     second.catch_up()
     scene.candidates[NODE] = replace(present, blocker="paused")
     await scene.advance(2.0)
-    assert scene.drain.state == ActionState.CANCELLED
+    assert scene.drain.state == ActionState.SUPERSEDED
     scene.pods.pop(scene.drain.pods[0].uid)
     first.is_leader, second.is_leader = False, True
     second.read()

@@ -133,7 +133,7 @@ def test_a_first_eviction_that_is_refused_withdraws_the_drain_and_a_later_attemp
     monkeypatch.setattr(scene, "evict", refusing)
     scene.play(2.0)
     assert not scene.evicted
-    assert (scene.stored()[0].state, scene.stored()[0].begun_at) == (ActionState.CANCELLED, 0)
+    assert (scene.stored()[0].state, scene.stored()[0].begun_at) == (ActionState.SUPERSEDED, 0)
     message = "no pod was evicted: pod team-a/gang-0: the disruption budget gang does not allow it"
     assert scene.stored()[0].message == message
     scene.play(100.0)
@@ -203,7 +203,7 @@ async def test_a_pod_that_ends_by_itself_begins_no_drain() -> None:
     scene.candidates[NODE] = replace(scene.candidates[NODE], blocker="paused")
     await scene.advance(30.0)
     assert not scene.evicted
-    assert scene.drain.state == ActionState.CANCELLED
+    assert scene.drain.state == ActionState.SUPERSEDED
 
 
 def test_a_drain_with_a_deleted_record_is_made_again_with_the_pods_of_now() -> None:

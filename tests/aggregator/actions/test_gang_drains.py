@@ -293,7 +293,7 @@ async def test_a_pod_that_joins_the_gang_right_before_its_first_eviction_leaves_
     scene.sync()
     await scene.advance(LIMIT)
     assert set(scene.evicted_names) == {*RANKS, "rank-4"}
-    assert [drain.state for drain in scene.stored()] == [ActionState.CANCELLED, ActionState.SUCCEEDED]
+    assert [drain.state for drain in scene.stored()] == [ActionState.SUPERSEDED, ActionState.SUCCEEDED]
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
