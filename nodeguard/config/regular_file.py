@@ -7,6 +7,9 @@ import os
 from pathlib import Path
 from stat import S_ISDIR, S_ISFIFO, S_ISREG
 
+# Paths of what is open already, such as the pipe of `<(…)` in a shell.
+_OPEN = ("/dev/fd/", "/dev/stdin", "/proc/")
+
 
 class EmptyPipeError(OSError):
     """A pipe has no data: nothing writes to it, or what writes has failed."""
@@ -15,8 +18,8 @@ class EmptyPipeError(OSError):
 def read_regular_file(path: str | Path, limit: int, *, may_be_pipe: bool = False) -> bytes:
     """Return at most `limit` bytes of a file, links followed.
 
-    may_be_pipe: whether a pipe with a writer is read, too, to its end. Raises OSError with the reason, for a
-    pipe without data, a directory or a device too, and for a name with a null character.
+    may_be_pipe: whether a pipe that is open already is read, too, to its end. Raises OSError with the reason,
+    for a named pipe, a pipe without data, a directory or a device too, and for a name with a null character.
     """
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "its name has a null character", str(path))
@@ -25,6 +28,7 @@ def read_regular_file(path: str | Path, limit: int, *, may_be_pipe: bool = False
         mode = os.fstat(descriptor).st_mode
         if S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        check_no_named_pipe(path, mode)
         if not (S_ISREG(mode) or (may_be_pipe and S_ISFIFO(mode))):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         os.set_blocking(descriptor, True)
@@ -35,3 +39,9 @@ def read_regular_file(path: str | Path, limit: int, *, may_be_pipe: bool = False
         return data
     finally:
         os.close(descriptor)
+
+
+def check_no_named_pipe(path: str | Path, mode: int) -> None:
+    """Raise OSError for a named pipe: a read would wait for its writer. mode: of the file."""
+    if S_ISFIFO(mode) and not str(path).startswith(_OPEN):
+        raise OSError(errno.EINVAL, "a named pipe, not a regular file", str(path))

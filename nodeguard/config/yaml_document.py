@@ -8,6 +8,7 @@ A number with a leading zero is text as well.
 from __future__ import annotations
 
 import copy
+import errno
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -129,10 +130,13 @@ def load_yaml(path: Path | Traversable) -> YamlDocument:
         else:
             data = path.read_bytes()
     except OSError as error:
-        is_directory = isinstance(error, IsADirectoryError)
-        remedy = "name a file in it" if is_directory else "check that it is there and may be read"
-        if isinstance(error, EmptyPipeError):
+        remedy = "check that it is there and may be read"
+        if isinstance(error, IsADirectoryError):
+            remedy = "name a file in it"
+        elif isinstance(error, EmptyPipeError):
             remedy = "check the command that writes to it"
+        elif error.errno == errno.EINVAL:
+            remedy = "name a regular file"
         raise ConfigError(file, 0, "", f"cannot be read: {error.strerror}", remedy) from None
     if len(data) > SIZE_LIMIT:
         raise ConfigError(file, 0, "", f"is larger than {SIZE_LIMIT >> 20} MiB", "shorten it")

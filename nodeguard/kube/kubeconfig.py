@@ -7,15 +7,14 @@ imported for a kubeconfig only: the import costs 21 MiB.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import ssl
 from collections.abc import Awaitable, Callable
-from stat import S_ISFIFO
 
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_kube_config
 
+from nodeguard.config.regular_file import check_no_named_pipe
 from nodeguard.kube.credentials import AccessError, tls_context
 
 # Seconds for a kubeconfig to load: it may name a program that prints a token.
@@ -73,16 +72,15 @@ async def load_kubeconfig(paths: str, context: str = "") -> KubeconfigCredential
 
 
 def _check_files(paths: str) -> None:
-    """Check that one of the files exists: the library only warns of missing ones. It would also wait for what
-    writes to a named pipe. A pipe that is open already, as of `<(…)` in a shell, is read. Raises OSError.
+    """Check that one of the files exists, and that none is a named pipe: the library only warns of missing
+    files. Raises OSError.
     """
     files = [os.path.expanduser(path) for path in paths.split(os.pathsep) if path]
     existing = [path for path in files if os.path.exists(path)]
     if not existing:
         os.stat(files[0] if files else paths)
     for path in existing:
-        if S_ISFIFO(os.stat(path).st_mode) and not path.startswith(("/dev/fd/", "/proc/")):
-            raise OSError(errno.EINVAL, "a named pipe, not a regular file", path)
+        check_no_named_pipe(path, os.stat(path).st_mode)
 
 
 def _ssl_context(configuration: Configuration) -> ssl.SSLContext:

@@ -56,13 +56,30 @@ def test_a_file_is_read_to_its_limit(tmp_path: Path) -> None:
         read_regular_file(tmp_path / "other", 4)
 
 
-def test_a_pipe_without_a_writer_is_no_empty_file(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "policy.yaml")
+def test_a_named_pipe_is_not_read(tmp_path: Path) -> None:
+    """A read would wait for the writer, and the loop of the aggregator with it after a change of the policy."""
+    path = tmp_path / "policy.yaml"
+    os.mkfifo(path)
+    ends = [os.open(path, os.O_RDONLY | os.O_NONBLOCK), os.open(path, os.O_WRONLY)]
+    os.write(ends[1], b"a: 1\n")
+    os.close(ends.pop())
     with pytest.raises(
         ConfigError,
-        match=r"policy\.yaml: cannot be read: a pipe without a writer, or without data: check the command that writes",
+        match=r"policy\.yaml: cannot be read: a named pipe, not a regular file: name a regular file",
     ):
-        load_yaml(tmp_path / "policy.yaml")
+        load_yaml(path)
+    os.close(ends.pop())
+
+
+def test_a_pipe_without_data_is_no_empty_file() -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    with pytest.raises(
+        ConfigError,
+        match=r"cannot be read: a pipe without a writer, or without data: check the command that writes",
+    ):
+        load_yaml(Path(f"/dev/fd/{reading}"))
+    os.close(reading)
 
 
 def test_yaml_is_read_from_a_pipe_with_a_writer() -> None:
