@@ -56,7 +56,8 @@ class ServiceState(Struct, frozen=True):
     none. version: of nodeguard. decisions: of operators, by incident name. refused: of the past minutes,
     latest first. connection_shortage: why not all expected agents can connect; empty where they can.
     notification_problem: which webhooks do not accept notifications, with the reason; empty for none.
-    history_problem: why the history is not written; empty if it is, or if there is none.
+    history_problem: why the history is not written; empty if it is, or if there is none. state_problem: why
+    the state of a backend without Kubernetes is not stored.
     """
 
     leader: str
@@ -73,6 +74,7 @@ class ServiceState(Struct, frozen=True):
     connection_shortage: str = ""
     notification_problem: str = ""
     history_problem: str = ""
+    state_problem: str = ""
     refused_requests: tuple[RefusedRequest, ...] = ()
     """Requests that the Kubernetes API refuses for lack of a right or of the resource."""
     actions: Collection[NodeAction] = ()

@@ -121,6 +121,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         connection_shortage=service.connection_shortage,
         notification_problem=service.notification_problem,
         history_problem=service.history_problem,
+        state_problem=service.state_problem,
         refused_requests=tuple(_refused_request(refused, now) for refused in service.refused_requests),
         incidents_omitted=_left_out(planner),
         injected_faults=injected[:_WORST],

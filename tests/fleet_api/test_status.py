@@ -315,9 +315,11 @@ def test_a_refused_right_is_shown_once() -> None:
     assert "rights" not in facts(status_view(fleet_status(fleet.planner, service, fleet.now)))
 
 
-def test_a_history_that_is_not_written_is_shown() -> None:
+def test_a_history_and_a_state_that_are_not_written_are_shown() -> None:
     fleet = Fleet(3)
     problem = "No space left on device: make room there"
-    view = fleet_status(fleet.planner, replace(LEADER, history_problem=problem), fleet.now)
-    assert view.history_problem == problem
-    assert facts(status_view(view))["history"] == f"not written: {problem}"
+    service = replace(LEADER, history_problem=problem, state_problem=problem)
+    view = fleet_status(fleet.planner, service, fleet.now)
+    assert (view.history_problem, view.state_problem) == (problem, problem)
+    shown = facts(status_view(view))
+    assert (shown["history"], shown["state"]) == (f"not written: {problem}", f"not stored: {problem}")

@@ -102,6 +102,10 @@ class Backend(NodeInventory, Leadership, Operators, MarkExecutor, Protocol):
         """Return the pods that the kubelets of nodes with a fatal incident rejected, by uid of the Node."""
 
     @property
+    def state_problem(self) -> str:
+        """Return why the state file is not written, with the remedy; empty if it is, and with Kubernetes."""
+
+    @property
     def drain_cluster(self) -> DrainCluster | None:
         """Return what a drain reads and does in the cluster; None while this aggregator does not lead, and
         without a cluster.

@@ -97,6 +97,7 @@ class KubernetesBackend:
         )
         self._on_written = on_written
         self._jobs = JobReader(api, fleet, inputs)
+        self.state_problem = ""  # the cluster has the state
         self._rejected = RejectedPodReader(api, fleet)
         # Seconds of the monotonic clock at which the marks of a Node were first issued, by uid.
         self._issued_at: dict[str, float] = {}

@@ -82,6 +82,11 @@ class StandaloneBackend:
         self._store.begin()
 
     @property
+    def state_problem(self) -> str:
+        """Return why the latest write of the state failed; empty if it did not."""
+        return self._store.problem
+
+    @property
     def actions(self) -> Self:
         """Return this backend: it carries out the actions itself."""
         return self

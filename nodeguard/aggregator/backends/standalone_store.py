@@ -39,7 +39,7 @@ class StandaloneStore:
 
     path: of the file, None to store nothing. fleet: has the incidents, which are stored too. restored: the
     state at the start. pause, decisions: of operators. advised: advised marks by name of the node. gpus:
-    number of GPUs of each node. actions: by key.
+    number of GPUs of each node. actions: by key. problem: why the latest write failed; empty if it did not.
     """
 
     def __init__(self, path: str | None, fleet: FleetView) -> None:
@@ -50,6 +50,7 @@ class StandaloneStore:
         self.advised = dict(self.restored.nodes)
         self.gpus = dict(self.restored.gpus)
         self.actions = self.restored.actions
+        self.problem = ""
         self._began = time.time()
         self._is_changed = True
         self._written_at = float("-inf")
@@ -168,6 +169,7 @@ class StandaloneStore:
 
     def _written(self, error: str, omitted: int) -> None:
         """Handle the end of a write. error: empty for none. omitted: incidents that did not fit."""
+        self.problem = error
         if error:
             self._is_changed = True
             logger.error("cannot store the state", extra={"error": error})

@@ -203,6 +203,8 @@ class FleetStatus(Struct, frozen=True):
     """Webhooks that do not accept notifications, with the reason; empty for none."""
     history_problem: str = ""
     """Why the history is not written; empty if it is, or if there is none."""
+    state_problem: str = ""
+    """Why the state of an aggregator without Kubernetes is not stored; empty if it is."""
     refused_requests: tuple[RefusedRequestView, ...] = ()
     """Requests that the Kubernetes API refuses this replica for lack of a right or of the resource."""
     incidents_omitted: OmittedIncidents = OmittedIncidents()

@@ -181,6 +181,8 @@ def _reporting_problems(status: FleetStatus) -> Iterator[Field]:
         yield Field("rights", text, name_style="fatal")
     if status.connection_shortage:
         yield Field("connections", status.connection_shortage, name_style="fatal")
+    if status.state_problem:
+        yield Field("state", f"not stored: {status.state_problem}", name_style="fatal")
     if status.notification_problem:
         yield Field("webhooks", status.notification_problem, name_style="warning")
     if status.history_problem:

@@ -317,8 +317,10 @@ async def test_an_action_that_cannot_be_stored_is_not_done(scene: Scene, log: Lo
     await scene.turn()
     assert scene.marked().keys() == {"gpu-1", "gpu-2"}
     assert "ERROR cannot store the state" in " ".join(log.text())
+    assert scene.backend.state_problem.endswith(": make room there, or make it writable")
     new.rmdir()
     await scene.turn()
+    assert scene.backend.state_problem == ""
     scene.restart()
     assert scene.marked().keys() == {"gpu-1", "gpu-2"}
 
