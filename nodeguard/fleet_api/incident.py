@@ -20,6 +20,7 @@ from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView, Symp
 from nodeguard.fleet_api.schema.incident_summary import EndedFaultView, IncidentSummary, StateGroup
 from nodeguard.fleet_api.schema.status import VERSION
 from nodeguard.fleet_api.service_state import ServiceState, age
+from nodeguard.fleet_api.text.phrases import subject_noun
 from nodeguard.model.check import Check
 from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Health
@@ -152,10 +153,12 @@ class _Kind(NamedTuple):
     cause: str
     health: Health
     injected: bool
+    subject: str
 
 
 def _kind(incident: Incident) -> _Kind:
-    return _Kind(incident.cause, incident.health, incident.injected)
+    subject = subject_noun(incident.node, incident.domain, incident.target)
+    return _Kind(incident.cause, incident.health, incident.injected, subject)
 
 
 def describe_incident(

@@ -27,6 +27,7 @@ from nodeguard.fleet_api.text.phrases import (
     group_text,
     owner_text,
     state_text,
+    subject_noun,
     subject_text,
     target_text,
 )
@@ -71,7 +72,7 @@ def _problem(incident: IncidentSummary) -> Html:
 
 def _location(incident: IncidentSummary) -> Html:
     if incident.groups:
-        return join((count_noun(sum(group.nodes for group in incident.groups), "node"),))
+        return join((count_noun(sum(group.nodes for group in incident.groups), _noun(incident)),))
     if incident.node:
         target = element("span", target_text(incident.resource), class_="target")
         return join((link(node_path(incident.node), incident.node), " ", target))
@@ -82,13 +83,20 @@ def _location(incident: IncidentSummary) -> Html:
     return join((subject_text("", "", incident.resource),))
 
 
-def _group_effect(group: StateGroup, cause: str) -> Html:
-    """Return how many nodes are in a state, as a link to their incidents, with links to the first nodes."""
-    path = incidents_path(cause, group.state.slug)
+def _noun(incident: IncidentSummary) -> str:
+    return subject_noun(incident.node, incident.domain, incident.resource)
+
+
+def _group_effect(group: StateGroup, incident: IncidentSummary) -> Html:
+    """Return how many nodes or domains are in a state, linked to their incidents, and the first of them."""
+    path = incidents_path(incident.cause, group.state.slug)
     state = element("span", link(path, group_text(group)), class_=STYLES[group.state])
-    nodes = join(join((link(node_path(name), name, class_="name"), " ")) for name in group.names)
+    path_of = {"node": node_path, "domain": domain_path}.get(_noun(incident))
+    names = join(
+        join((link(path_of(name), name, class_="name") if path_of else name, " ")) for name in group.names
+    )
     rest = group.nodes - len(group.names)
-    return element("span", state, ": ", nodes, f"and {rest} more" if rest else "", class_="message")
+    return element("span", state, ": ", names, f"and {rest} more" if rest else "", class_="message")
 
 
 def _since(incident: IncidentSummary) -> Html:
@@ -102,7 +110,7 @@ def _since(incident: IncidentSummary) -> Html:
 
 def _effect(incident: IncidentSummary) -> Html:
     if incident.groups:
-        return join(_group_effect(group, incident.cause) for group in incident.groups)
+        return join(_group_effect(group, incident) for group in incident.groups)
     state = state_text(incident.state, incident.until, incident.seconds_left)
     explained = incident.summary not in {"", incident.message}
     reason = f": {incident.summary}" if explained and incident.node else ""

@@ -19,9 +19,9 @@ class StateGroup(Struct, frozen=True):
     mark: str | None
     """The mark; null for none."""
     nodes: int
-    """Number of nodes."""
+    """Number of nodes, or of domains."""
     names: tuple[str, ...]
-    """Names of the first few nodes."""
+    """Names of the first few of them."""
 
 
 class IncidentSummary(Struct, frozen=True):

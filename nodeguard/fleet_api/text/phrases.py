@@ -98,6 +98,11 @@ def target_text(target: str, hardware: Hardware | None = None) -> str:
     return "the node" if target == NODE else hardware_label(target, hardware)
 
 
+def subject_noun(node: str, domain: str, resource: str) -> str:
+    """Return of what an incident is: `node`, `domain`, `check` or `job`."""
+    return "node" if node else "domain" if domain else resource.partition("/")[0]
+
+
 def subject_text(node: str, domain: str, resource: str) -> str:
     """Return the subject of an incident: a target of a node, a domain, a check, or a job."""
     if node:
@@ -197,10 +202,10 @@ def reasons_text(reasons: Sequence[ReasonCount], others: ReasonCount) -> str:
     return "; ".join(texts)
 
 
-def groups_text(groups: Sequence[StateGroup]) -> str:
-    """Return how many nodes are in each state, with the reason and the first names of each."""
+def groups_text(groups: Sequence[StateGroup], noun: str) -> str:
+    """Return how many nodes or domains are in each state, with the reason and the first names of each."""
     parts = (f"{group_text(group)}: {names_text(group.names, group.nodes)}" for group in groups)
-    return f"{count_noun(sum(group.nodes for group in groups), 'node')}: {'; '.join(parts)}"
+    return f"{count_noun(sum(group.nodes for group in groups), noun)}: {'; '.join(parts)}"
 
 
 def group_text(group: StateGroup) -> str:

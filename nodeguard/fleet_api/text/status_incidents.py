@@ -14,6 +14,7 @@ from nodeguard.fleet_api.text.phrases import (
     guidance_text,
     shared_subject_state,
     state_text,
+    subject_noun,
     subject_text,
     target_text,
 )
@@ -108,7 +109,8 @@ def _entry(incident: IncidentSummary, notes: int) -> Section:
         rows = [Note(f"the first: {incident.node or subject}; {command}", "dim")]
     elif incident.groups:
         title = f"{name}, {_size(incident)} incidents; the first: {subject}, {age}{acknowledged}"
-        rows = [Note(groups_text(incident.groups)), Note(command, "dim")]
+        noun = subject_noun(incident.node, incident.domain, incident.resource)
+        rows = [Note(groups_text(incident.groups, noun)), Note(command, "dim")]
     else:
         cause = f"{name}, {state_text(incident.state, incident.until, incident.seconds_left)}{acknowledged}"
         if not (incident.node or incident.domain):

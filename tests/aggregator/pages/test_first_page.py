@@ -71,6 +71,20 @@ def test_an_injected_fault_is_in_the_headline() -> None:
     assert "injected for a rehearsal: " in head
 
 
+def test_similar_incidents_of_domains_are_counted_and_linked_as_domains() -> None:
+    fleet = plain_fleet(320)
+    for number in (*range(16, 24), *range(80, 88)):
+        fleet.report(number, down())
+    wait(fleet, 60.0)
+    shown = fleet_page(inputs(fleet), "")
+    assert "link-down 2 incidents" in text(shown)
+    assert "2 domains" in text(shown)
+    assert {"/domains/fabric/p0/r2", "/domains/fabric/p1/r10"} < links(shown)
+    assert not [path for path in links(shown) if path.startswith("/nodes/fabric")]
+    lines = look(status_view(fleet_status(fleet.planner, service_state(fleet), fleet.now)))
+    assert "2 domains: 2 marked: fabric/p0/r2, fabric/p1/r10" in lines
+
+
 def test_a_degraded_domain_names_the_jobs_that_it_hits() -> None:
     fleet = scenes.faulty_fleet()
     fleet.planner.state.update_jobs("uid-16", (NodeJob("train/llama-7"),))
