@@ -85,6 +85,14 @@ def test_similar_incidents_of_domains_are_counted_and_linked_as_domains() -> Non
     assert "2 domains: 2 marked: fabric/p0/r2, fabric/p1/r10" in lines
 
 
+def test_a_faulty_node_names_the_jobs_that_it_hits() -> None:
+    fleet = plain_fleet(64)
+    fleet.planner.state.update_jobs("uid-3", (NodeJob("train/llama-7"),))
+    fleet.report(3, finding("gpu-lost"))
+    wait(fleet, 10.0)
+    assert f"{gpu_name(3)} GPU 0000:3b:00 jobs: train/llama-7 " in text(fleet_page(inputs(fleet), ""))
+
+
 def test_a_degraded_domain_names_the_jobs_that_it_hits() -> None:
     fleet = scenes.faulty_fleet()
     fleet.planner.state.update_jobs("uid-16", (NodeJob("train/llama-7"),))
