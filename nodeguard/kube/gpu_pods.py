@@ -26,6 +26,9 @@ _WHOLE = re.compile(r"[0-9]{1,6}", re.ASCII).fullmatch
 # More devices than a node has, for an amount with a suffix.
 _MANY = 1_000_000
 
+# Its Job has counted this many failures of its index.
+_INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
+
 # The kubelet sets it on the object of a pod that it runs from a file.
 _MIRROR = "kubernetes.io/config.mirror"
 
@@ -124,6 +127,7 @@ def _node_pod(pod: _Pod) -> NodePod | None:
     statuses = (*status.containers, *status.init_containers)
     job = job_name(meta, spec)
     controller = next((owner for owner in meta.owners if owner.controller), OwnerReference())
+    failures = meta.annotations.get(_INDEX_FAILURES, "")
     return NodePod(
         PodKey(meta.namespace, meta.name, meta.uid, job if is_job_name(job) else ""),
         meta.version,
@@ -133,6 +137,7 @@ def _node_pod(pod: _Pod) -> NodePod | None:
         labels=meta.labels,
         controller=controller.kind,
         controller_name=controller.name,
+        index_failures=int(failures) if _WHOLE(failures) else 0,
         group=_group(pod),
         is_static=_MIRROR in meta.annotations,
         tolerates_quarantine=any(map(tolerates_quarantine, spec.tolerations)),

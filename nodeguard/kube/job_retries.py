@@ -8,7 +8,11 @@ from nodeguard.kube.objects import TypedObject
 from nodeguard.model.job import EvictionRule, JobRetries
 from nodeguard.model.json_decoder import JsonDecoder
 
-_RULES = {"Ignore": EvictionRule.IGNORE, "FailJob": EvictionRule.FAIL}
+_RULES = {
+    "Ignore": EvictionRule.IGNORE,
+    "FailJob": EvictionRule.FAIL,
+    "FailIndex": EvictionRule.FAIL_INDEX,
+}
 
 
 class _Condition(Struct):
@@ -27,6 +31,7 @@ class _FailurePolicy(Struct):
 
 class _Spec(Struct):
     limit: int = field(name="backoffLimit", default=6)
+    limit_per_index: int | None = field(name="backoffLimitPerIndex", default=None)
     failure_policy: _FailurePolicy | None = field(name="podFailurePolicy", default=None)
 
 
@@ -50,7 +55,14 @@ def decode_job_retries(body: bytes) -> JobRetries:
     policy = job.spec.failure_policy or _FailurePolicy()
     actions = (rule.action for rule in policy.rules if any(map(_is_eviction, rule.conditions or ())))
     rule = _RULES.get(next(actions, ""), EvictionRule.COUNT)
-    return JobRetries(job.metadata.namespace, job.metadata.name, job.status.failed, job.spec.limit, rule)
+    return JobRetries(
+        job.metadata.namespace,
+        job.metadata.name,
+        job.status.failed,
+        job.spec.limit,
+        rule,
+        job.spec.limit_per_index,
+    )
 
 
 def _is_eviction(condition: _Condition) -> bool:

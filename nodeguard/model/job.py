@@ -41,12 +41,13 @@ class NodeJob(Struct, frozen=True):
 
 class EvictionRule(StrEnum):
     """What an eviction is for a Job, by its podFailurePolicy. `count`: a failure. `ignore`: none. `fail`: the
-    end of the Job.
+    end of the Job. `fail-index`: that of the index of the pod.
     """
 
     COUNT = "count"
     IGNORE = "ignore"
     FAIL = "fail"
+    FAIL_INDEX = "fail-index"
 
 
 class JobRetries(Struct, frozen=True):
@@ -59,6 +60,8 @@ class JobRetries(Struct, frozen=True):
     limit: int
     """Its `backoffLimit`: the failures that it survives."""
     rule: EvictionRule = EvictionRule.COUNT
+    limit_per_index: int | None = None
+    """Its `backoffLimitPerIndex`: the failures that each index survives; None for no such limit."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

@@ -66,6 +66,8 @@ class NodePod(Struct, frozen=True):
     """Kind of the object that controls it, and that creates another pod in its place; empty for none."""
     controller_name: str = ""
     """Name of this object, in the namespace of the pod."""
+    index_failures: int = 0
+    """Earlier failures of its index in an indexed Job with `backoffLimitPerIndex`."""
     group: PodGroupKey | None = None
     """Its PodGroup; None for none."""
     is_static: bool = False

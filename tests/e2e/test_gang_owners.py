@@ -16,6 +16,7 @@ import pytest
 from nodeguard.fleet.act.drain_costs import failure_of_job
 from nodeguard.kube.job_retries import decode_job_retries
 from nodeguard.model.job import JobRetries
+from nodeguard.model.pod import NodePod, PodKey
 from tests.controlplane import controllers
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster, NewCluster
@@ -227,4 +228,5 @@ def test_the_owner_of_a_gang_does_what_the_table_of_the_drain_has(name: str, dra
 def test_the_preview_of_a_drain_names_exactly_the_jobs_that_fail(name: str, drained: Drained) -> None:
     row = ROWS[name]
     has_failing_job = row.outcome == NONE or row.status.get("restarts", 0) > 0
-    assert bool(failure_of_job(drained.jobs[name], row.gang.evictions)) == has_failing_job
+    evicted = [NodePod(PodKey(TEAM, name, ""), "")] * row.gang.evictions
+    assert bool(failure_of_job(drained.jobs[name], evicted)) == has_failing_job

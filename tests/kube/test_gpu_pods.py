@@ -67,7 +67,11 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
                 "labels": {"app": "train"},
                 "ownerReferences": [owner("Other", is_controller=False), owner("Job")],
                 "deletionTimestamp": "2026-11-23T03:00:00Z",
-                "annotations": {"nodeguard.dev/drain-at": "soon", "nodeguard.dev/drain-now": "true"},
+                "annotations": {
+                    "nodeguard.dev/drain-at": "soon",
+                    "nodeguard.dev/drain-now": "true",
+                    "batch.kubernetes.io/job-index-failure-count": "2",
+                },
             },
             spec={"tolerations": [{"key": QUARANTINE, "operator": "Exists"}]},
             status={"containerStatuses": [held("GPU-614b")], "conditions": [ready, condition]},
@@ -80,12 +84,19 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
         labels={"app": "train"},
         controller="Job",
         controller_name="o",
+        index_failures=2,
         tolerates_quarantine=True,
         is_terminating=True,
         is_evicted=True,
         drain_at="soon",
         agrees_to_leave=True,
     )
+
+
+@pytest.mark.parametrize("count", ["", "-1", "many", "1" * 40])
+def test_an_invalid_number_of_failures_of_an_index_is_none_as_for_the_job(count: str) -> None:
+    annotations = {"batch.kubernetes.io/job-index-failure-count": count}
+    assert read(pod(metadata={"annotations": annotations})).index_failures == 0
 
 
 def test_a_pod_of_nothing_but_its_identity_uses_no_gpu() -> None:

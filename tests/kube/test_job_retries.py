@@ -26,6 +26,7 @@ IGNORE = {"action": "Ignore", "onPodConditions": [EVICTED]}
         ([], EvictionRule.COUNT),
         ([IGNORE], EvictionRule.IGNORE),
         ([{**IGNORE, "action": "FailJob"}, IGNORE], EvictionRule.FAIL),
+        ([{**IGNORE, "action": "FailIndex"}, IGNORE], EvictionRule.FAIL_INDEX),
         ([{**IGNORE, "action": "Count"}, IGNORE], EvictionRule.COUNT),
         (
             [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}, IGNORE],
@@ -53,6 +54,11 @@ async def test_a_job_is_read_or_the_missing_right_is_named(controlplane: Cluster
     try:
         retries = await drain_cluster(api).job_retries("default", "train")
         assert retries == JobRetries("default", "train", failed=0, limit=6, rule=EvictionRule.IGNORE)
+        indexed = {"template": {"spec": spec}, "completionMode": "Indexed", "completions": 2, "suspend": True}
+        indexed["backoffLimitPerIndex"] = 1
+        controlplane.api.post(JOBS, {"metadata": {"name": "sweep"}, "spec": indexed})
+        retries = await drain_cluster(api).job_retries("default", "sweep")
+        assert retries == JobRetries("default", "sweep", failed=0, limit=2_147_483_647, limit_per_index=1)
         with pytest.raises(PodReadError, match="404"):
             await drain_cluster(api).job_retries("default", "gone")
     finally:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
-from nodeguard.fleet.act.drain_costs import evictions_of_jobs, failure_of_job
+from nodeguard.fleet.act.drain_costs import evicted_by_job, failure_of_job
 from nodeguard.fleet.act.drain_notice import have_agreed
 from nodeguard.fleet.act.drain_set import DrainSet, budget_reason, drain_set, pod_groups, with_gangs
 from nodeguard.model.action import NodeAction
@@ -128,9 +128,9 @@ async def try_evictions(cluster: DrainCluster, pods: Iterable[NodePod]) -> str:
 async def eviction_costs(cluster: DrainCluster, pods: Iterable[NodePod]) -> tuple[str, ...]:
     """Return why Jobs would fail with the eviction of some pods, or why that is not known."""
     costs = list[str]()
-    for (namespace, name), evictions in sorted(evictions_of_jobs(pods).items()):
+    for (namespace, name), evicted in sorted(evicted_by_job(pods).items()):
         try:
-            costs.append(failure_of_job(await cluster.job_retries(namespace, name), evictions))
+            costs.append(failure_of_job(await cluster.job_retries(namespace, name), evicted))
         except PodReadError as error:
             costs.append(f"it is not known whether Job {namespace}/{name} would fail: {error}")
     return tuple(filter(None, costs))
