@@ -15,9 +15,10 @@ from nodeguard.model.json_decoder import JsonDecoder
 from nodeguard.model.mark import DRAIN_MARKS, NO_SCHEDULE
 from nodeguard.model.pod import DRAIN_AT_ANNOTATION, DRAIN_NOW_ANNOTATION, NodePod, PodGroupKey, PodKey
 
-# Resources of NVIDIA's device plugin: GPUs, shared GPUs and MIG devices. Others of its domain may be network
-# adapters, as NVIDIA's network operator names them, or GPUs of another plugin, which their ids show.
-_is_gpu = re.compile(r"nvidia\.com/(gpu(\..+)?|mig-.+)").fullmatch
+# Resources of NVIDIA's device plugin: GPUs, shared GPUs and MIG devices; and the GPUs and vGPUs of virtual
+# machines, with ids that name no GPU: `pgpu`, or the product in capital letters. Others of its domain may be
+# network adapters, as NVIDIA's network operator names them, or GPUs of another plugin, which their ids show.
+_is_gpu = re.compile(r"nvidia\.com/(p?gpu|gpu\..+|mig-.+|.*[A-Z].*)").fullmatch
 _GPU_DOMAIN = "nvidia.com/"
 _GPU_IDS = ("GPU-", "MIG-")
 

@@ -131,6 +131,10 @@ def test_finished_pods_are_left_out(phase: str) -> None:
         ({"nvidia.com/gpu": "8"}, None),
         ({"nvidia.com/gpu.shared": "1"}, None),
         ({"nvidia.com/mig-1g.10gb": "1"}, None),
+        # GPUs and vGPUs of virtual machines, as the device plugins of NVIDIA and KubeVirt name them.
+        ({"nvidia.com/pgpu": "1"}, None),
+        ({"nvidia.com/GB100_B200": "1"}, None),
+        ({"nvidia.com/GRID_A100-1-10C": "1"}, None),
         ({"nvidia.com/gpu": "0"}, ()),
         ({"rdma/hca": "1", "cpu": "4"}, ()),
         # Network adapters of NVIDIA's network operator, with a name that the site chooses.
