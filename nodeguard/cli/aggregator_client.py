@@ -43,6 +43,14 @@ class NotFoundError(UsageError):
     """The requested object does not exist."""
 
 
+class RetryLaterError(UsageError):
+    """The API server of Kubernetes gave the aggregator no answer. retry_after: seconds until the next try."""
+
+    def __init__(self, error: ErrorResponse) -> None:
+        super().__init__(error.error)
+        self.retry_after = error.retry_after
+
+
 def add_socket(parser: ArgumentParser) -> None:
     """Add --socket, and the default of `connect`: the class of the client that answers the command."""
     parser.set_defaults(connect=AggregatorClient)
@@ -92,7 +100,7 @@ class AggregatorClient:
             text = response.read()
             if response.status == 200:
                 return JsonDecoder(schema).decode(text)
-            error = JsonDecoder(ErrorResponse).decode(text).error
+            error = JsonDecoder(ErrorResponse).decode(text)
         except UnicodeEncodeError as invalid:
             raise UsageError(f"{invalid.object!r} is not UTF-8: correct it") from None
         except TimeoutError:
@@ -115,7 +123,9 @@ class AggregatorClient:
             raise self._unreachable(getattr(unreachable, "strerror", None) or str(unreachable)) from None
         finally:
             connection.close()
-        raise (NotFoundError if response.status == 404 else UsageError)(error)
+        if error.retry_after:
+            raise RetryLaterError(error)
+        raise (NotFoundError if response.status == 404 else UsageError)(error.error)
 
     def _unreachable(self, reason: str) -> UnreachableError:
         command = shlex.join(_without_socket(shlex.split(self._command)))

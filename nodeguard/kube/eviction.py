@@ -21,7 +21,13 @@ from nodeguard.kube.client import MERGE_PATCH, Query
 from nodeguard.kube.devices import API_GROUP, decode_gpu_ids
 from nodeguard.kube.devices import PATH as RESOURCE_SLICES
 from nodeguard.kube.disruption_budgets import decode_budgets
-from nodeguard.kube.errors import DISRUPTION_BUDGET, ApiError, decoded, may_have_succeeded
+from nodeguard.kube.errors import (
+    DISRUPTION_BUDGET,
+    ApiError,
+    affects_all_requests,
+    decoded,
+    may_have_succeeded,
+)
 from nodeguard.kube.events import EventContent
 from nodeguard.kube.fenced_client import JSON, FencedClient, FencedError, NotPermittedError
 from nodeguard.kube.gpu_pods import decode_gpu_pods, decode_page
@@ -59,6 +65,10 @@ _RIGHTS = "with the value policy.drain.mode: observe or enforce"
 _NOTICE_RIGHTS = "with a rule of policy.drain.rules that has `when: deadline`"
 
 _NOT_LEADING = "this aggregator may not write now: it does not hold the lease"
+
+# Seconds until a request without an answer is sent again, and the longest wait that the server can ask for.
+_RETRY = 1.0
+_LONGEST_RETRY = 60.0
 
 
 class _MissingError(PodReadError):
@@ -151,7 +161,8 @@ class KubernetesDrainCluster:
         except ApiError as error:
             raise PodReadError(error.message) from None
         except PodReadError as error:
-            raise PodReadError(f"it is not known whether PodGroup {group} leaves whole: {error}") from None
+            reason = f"it is not known whether PodGroup {group} leaves whole: {error}"
+            raise PodReadError(reason, error.retry_after) from None
 
     async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
         """Return the pods of some PodGroups that are not finished, on all nodes. Raises PodReadError.
@@ -256,9 +267,9 @@ class KubernetesDrainCluster:
         try:
             await self._client.write(method, path, body, content_type, query)
         except ApiError as error:
-            return Eviction(eviction_state(error), _message(error, rights))
+            return Eviction(eviction_state(error), _message(error, rights), retry_wait(error))
         except (NotPermittedError, FencedError):
-            return Eviction(EvictionState.FAILED, _NOT_LEADING)
+            return Eviction(EvictionState.FAILED, _NOT_LEADING, _RETRY)
         return Eviction(EvictionState.ACCEPTED)
 
     def record(self, event: DrainEvent) -> None:
@@ -280,9 +291,9 @@ class KubernetesDrainCluster:
                 problem = _MissingError
             elif error.reason == "TooLarge":
                 problem = _TooLargeError
-            raise problem(_message(error, _RIGHTS)) from None
+            raise problem(_message(error, _RIGHTS), retry_wait(error)) from None
         except NotPermittedError:
-            raise PodReadError(_NOT_LEADING) from None
+            raise PodReadError(_NOT_LEADING, _RETRY) from None
 
 
 def _message(error: ApiError, rights: str) -> str:
@@ -302,3 +313,13 @@ def eviction_state(error: ApiError) -> EvictionState:
     if _TWO_BUDGETS in error.message or error.status == 403:
         return EvictionState.FORBIDDEN
     return EvictionState.UNKNOWN if may_have_succeeded(error) else EvictionState.FAILED
+
+
+def retry_wait(error: ApiError) -> float:
+    """Return the seconds after which a request may be sent again, within limits; 0 if its answer lasts. A
+    budget that forbids an eviction has the status of too many requests.
+    """
+    is_unanswered = affects_all_requests(error) or error.status >= 500
+    is_answer = eviction_state(error) in {EvictionState.REFUSED, EvictionState.FORBIDDEN}
+    least = _RETRY if is_unanswered and not is_answer else 0.0
+    return min(_LONGEST_RETRY, max(least, error.retry_after or 0.0))

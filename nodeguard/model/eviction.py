@@ -36,6 +36,9 @@ class Eviction(Struct, frozen=True):
 
     state: EvictionState
     message: str = ""
+    retry_after: float = 0.0
+    """Seconds after which the request may be sent again, as the API server asks for it, or did not answer; 0
+    for a lasting answer."""
 
 
 class PodNotice(Struct, frozen=True):
@@ -76,7 +79,13 @@ class DrainEvent(Struct, frozen=True):
 
 
 class PodReadError(Exception):
-    """Pods, claims, PodGroups or disruption budgets cannot be read. The message has the reason and remedy."""
+    """Pods, claims, PodGroups or disruption budgets cannot be read. The message has the reason and remedy.
+    retry_after: as of an Eviction.
+    """
+
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class DrainCluster(Protocol):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError, response_error
-from nodeguard.kube.eviction import KubernetesDrainCluster, eviction_state
+from nodeguard.kube.eviction import KubernetesDrainCluster, eviction_state, retry_wait
 from nodeguard.kube.fenced_client import FencedClient
 from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
 from nodeguard.model.pod import NodePod, PodKey
@@ -52,6 +52,51 @@ def test_a_disruption_budget_that_forbids_is_not_a_limit_of_requests() -> None:
 
 
 @pytest.mark.parametrize(
+    ("failure", "seconds"),
+    [
+        (error(429, "Too many requests, please try again later.", {"Retry-After": "7"}), 7.0),
+        (error(429, status(429, "too many", details={"retryAfterSeconds": 9})), 9.0),
+        (error(429, "", {"Retry-After": "3600"}), 60.0),
+        (error(429, "", {"Retry-After": "9" * 400}), 60.0),
+        (error(429, "", {"Retry-After": "Mon, 30 Nov 2026 05:00:00 GMT"}), 1.0),
+        (error(429, ""), 1.0),
+        (error(503, "shutting down", {"Retry-After": "2"}), 2.0),
+        (error(500, status(500, "failed calling webhook")), 1.0),
+        (ApiError(0, "Unreachable", ""), 1.0),
+        (
+            error(
+                429, status(429, "no", details={"causes": [{"reason": "DisruptionBudget", "message": "b1"}]})
+            ),
+            0.0,
+        ),
+        (
+            error(
+                429,
+                status(
+                    429,
+                    "no",
+                    details={
+                        "causes": [{"reason": "DisruptionBudget", "message": "b1"}],
+                        "retryAfterSeconds": 10,
+                    },
+                ),
+            ),
+            10.0,
+        ),
+        (error(500, status(500, "This pod has more than one PodDisruptionBudget")), 0.0),
+        (error(403, status(403, "forbidden", details={})), 0.0),
+        (error(404, "404 page not found"), 0.0),
+        (error(409, status(409, "Conflict")), 0.0),
+        (ApiError(0, "TooLarge", ""), 0.0),
+    ],
+)
+def test_a_request_is_sent_again_after_the_time_that_the_server_asks_for(
+    failure: ApiError, seconds: float
+) -> None:
+    assert retry_wait(failure) == seconds
+
+
+@pytest.mark.parametrize(
     ("failure", "state"),
     [
         (error(500, status(500, "etcdserver: request timed out")), EvictionState.UNKNOWN),
@@ -80,7 +125,7 @@ async def test_without_the_lease_nothing_is_read_or_evicted(tmp_path: Path) -> N
     pods = KubernetesDrainCluster(client)
     reason = "this aggregator may not write now: it does not hold the lease"
     try:
-        assert await pods.evict(POD, is_dry_run=False) == Eviction(EvictionState.FAILED, reason)
+        assert await pods.evict(POD, is_dry_run=False) == Eviction(EvictionState.FAILED, reason, 1.0)
         with pytest.raises(PodReadError, match=reason):
             await pods.node_pods("gpu-1")
         with pytest.raises(PodReadError, match=reason):

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_costs import evicted_by_job, failure_of_job
@@ -27,13 +28,14 @@ _PARALLEL = 8
 class Assessment(Struct, frozen=True):
     """The set of a drain as it was read. reason: why no pod of it is evicted; empty if nothing forbids it. A
     set without pods has nothing to evict. namespaces: those in which a disruption budget selects one of its
-    pods. groups: PodGroups of which all pods leave.
+    pods. groups: PodGroups of which all pods leave. retry_after: as of an Eviction, for its reason.
     """
 
     pods: tuple[NodePod, ...] = ()
     reason: str = ""
     namespaces: frozenset[str] = frozenset()
     groups: tuple[PodGroupKey, ...] = ()
+    retry_after: float = 0.0
 
     @property
     def uids(self) -> frozenset[str]:
@@ -71,7 +73,7 @@ async def assess(
             if any(budget.selects(pod) for budget in budgets for pod in members):
                 protected.add(namespace)
     except PodReadError as error:
-        return Assessment(reason=str(error))
+        return Assessment(reason=str(error), retry_after=error.retry_after)
     return Assessment(found.pods, namespaces=frozenset(protected), groups=found.groups)
 
 
@@ -111,18 +113,19 @@ async def gone_pods(cluster: DrainCluster, action: NodeAction, found: Assessment
     return frozenset(uid for uid in missing if uid not in pods or pods[uid].is_terminating)
 
 
-async def try_evictions(cluster: DrainCluster, pods: Iterable[NodePod]) -> str:
-    """Return why the API server would refuse to evict one of some pods, by dry runs; empty if it would evict
-    each of them.
+async def try_evictions(cluster: DrainCluster, found: Assessment) -> Assessment:
+    """Return a set that may leave as dry runs of its evictions find it: with a reason if the API server would
+    refuse to evict one of its pods.
     """
-    to_evict = [pod for pod in pods if not pod.is_terminating]
+    to_evict = [pod for pod in found.pods if not pod.is_terminating]
     for first in range(0, len(to_evict), _PARALLEL):
         tried = to_evict[first : first + _PARALLEL]
         responses = await asyncio.gather(*(cluster.evict(pod, is_dry_run=True) for pod in tried))
         for pod, response in zip(tried, responses, strict=True):
             if response.state != EvictionState.ACCEPTED:
-                return f"pod {pod.key}: {response.message}"
-    return ""
+                reason = f"pod {pod.key}: {response.message}"
+                return replace(found, reason=reason, retry_after=response.retry_after)
+    return found
 
 
 async def eviction_costs(cluster: DrainCluster, pods: Iterable[NodePod]) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ import asyncio
 from math import inf
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from nodeguard.aggregator.actions.drain_assessment import Assessment
 from nodeguard.fleet.act.drain_progress import DrainStep
@@ -132,71 +131,83 @@ class DrainAttempt(Struct):
         self.is_tried = self.is_limited = False
         self.costs = ()
         self.wait = min(last_wait, 2.0 * self.wait or _FIRST_WAIT)
-        self.due_at = mono + self.wait
+        self.due_at = mono + max(self.wait, assessment.retry_after)
 
-    def record_tries(self, reason: str, mono: float) -> None:
-        """Record the dry runs of the evictions. reason: why one was refused; empty for none."""
-        self.is_tried, self.assessed_at = not reason, mono
-        if reason and self.assessment is not None:
-            self.assessment = replace(self.assessment, reason=reason)
+    def record_tries(self, tried: Assessment, mono: float) -> None:
+        """Record an assessment with the dry runs of its evictions."""
+        self.assessment, self.is_tried, self.assessed_at = tried, not tried.reason, mono
+        self.due_at = max(self.due_at, mono + tried.retry_after)
 
     def is_unrecorded(self, mono: float) -> bool:
         """Return whether a set that may leave got no record in time."""
         return self.may_leave and self.is_tried and not self.is_allowed(mono)
 
-    def refuse(self, mono: float, reason: str = "", *, blocker: str = "") -> None:
+    def refuse(self, mono: float, reason: str = "", *, blocker: str = "", retry_after: float = 0.0) -> None:
         """Withdraw the stored drain, of which no pod was evicted. reason: why its set may not leave now, or
         empty if something else forbids the drain. blocker: what that is; empty if it has no fault any more.
-        The set is assessed again after the usual wait.
+        The set is assessed again after the usual wait. retry_after: as of an Eviction.
         """
-        self.record_assessment(Assessment(reason=reason), mono, _LAST_REFUSED_WAIT)
+        self.record_assessment(Assessment(reason=reason, retry_after=retry_after), mono, _LAST_REFUSED_WAIT)
         self.is_refused, self.outcome, self.reason = True, None, reason or blocker
 
     def confirm(self, action: NodeAction, mono: float) -> None:
         """Let a stored drain begin if its set is allowed now and is the recorded one, else withdraw it."""
         found, recorded = self.assessment or Assessment(), {key.uid for key in action.pods}
         if found.uids | (recorded & self.gone) != recorded:
-            self.refuse(mono, found.reason or "its pods have changed")
+            self.refuse(mono, found.reason or "its pods have changed", retry_after=found.retry_after)
         elif not self.is_allowed(mono):
-            self.refuse(mono, found.reason or "its pods could not be assessed in time")
+            reason = found.reason or "its pods could not be assessed in time"
+            self.refuse(mono, reason, retry_after=found.retry_after)
         elif action.begun_at:
             self.is_confirmed = not self._has_evicted_pod()
         else:
             self.outcome = ActionOutcome(ActionState.RUNNING)
             self.due_at = mono + _FRESH
 
-    async def evict(self, step: DrainStep, cluster: DrainCluster, mono: float) -> int:
+    async def evict(
+        self, step: DrainStep, cluster: DrainCluster, mono: float, *, is_repeated: bool = True
+    ) -> int:
         """Evict the pods of a step. Returns how many evictions were accepted.
 
         The first pod leaves by itself: if that is refused, no pod was evicted, and the drain is withdrawn.
+        is_repeated: whether a later drain has its set: if not, this one waits for an API server that does not
+        answer.
         """
         pods, accepted = list(step.evict), 0
         if not self.has_evicted and pods:
             response = await self._evict(pods.pop(0), cluster)
             accepted += response.state == EvictionState.ACCEPTED
+            reason = f"pod {step.evict[0].key}: {response.message}"
             if response.state in _OUTDATED:
                 self.due_at = mono + _CHANGED_WAIT
                 return 0
             if response.state not in _MAY_HAVE_EVICTED:
-                self.refuse(mono, f"pod {step.evict[0].key}: {response.message}")
+                if response.retry_after and not is_repeated:
+                    self.reason, self.due_at = reason, mono + response.retry_after
+                else:
+                    self.refuse(mono, reason, retry_after=response.retry_after)
                 return 0
             self.has_evicted = True
             self.wait = 0.0
         limit = asyncio.Semaphore(_PARALLEL)
 
-        async def evict(pod: NodePod) -> bool:
+        async def evict(pod: NodePod) -> Eviction:
             async with limit:
-                return (await self._evict(pod, cluster)).state == EvictionState.ACCEPTED
+                return await self._evict(pod, cluster)
 
-        accepted += sum(await asyncio.gather(*map(evict, pods)))
+        responses = await asyncio.gather(*map(evict, pods))
+        accepted += sum(response.state == EvictionState.ACCEPTED for response in responses)
         self.reason = step.reason
-        self.wait_for_pods(mono, is_first=bool(accepted))
+        retry_after = max((response.retry_after for response in responses), default=0.0)
+        self.wait_for_pods(mono, min(retry_after, step.seconds_left), is_first=bool(accepted))
         return accepted
 
-    def wait_for_pods(self, mono: float, *, is_first: bool = False) -> None:
-        """Wait until the pods are read again: twice as long as before, or shortly if a pod was evicted."""
+    def wait_for_pods(self, mono: float, retry_after: float = 0.0, *, is_first: bool = False) -> None:
+        """Wait until the pods are read again: twice as long as before, or shortly if a pod was evicted; at
+        least for retry_after.
+        """
         self.wait = _FIRST_READING if is_first else min(_LAST_READING, 2.0 * self.wait or _FIRST_READING)
-        self.due_at = mono + self.wait
+        self.due_at = mono + max(self.wait, retry_after)
 
     def _has_evicted_pod(self) -> bool:
         pods = self.assessment.pods if self.assessment is not None else ()

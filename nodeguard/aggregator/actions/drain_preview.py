@@ -25,7 +25,7 @@ from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.schema.drain import DrainPreview
 from nodeguard.fleet_api.schema.status import VERSION
 from nodeguard.model.action import NodeAction
-from nodeguard.model.eviction import DrainCluster
+from nodeguard.model.eviction import DrainCluster, PodReadError
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.inventory import InventoryNode
 
@@ -39,7 +39,7 @@ async def preview_drain(
     now: Instant,
 ) -> DrainPreview:
     """Return what a drain of a node would evict now. drains: of the fleet; running ones stay as they are.
-    actions: all that are stored.
+    actions: all that are stored. Raises PodReadError if the API server is to be asked again.
     """
     reports = [drain for drain in drains if drain.uid == node.key and drain.state == DrainState.RUNNING]
     drained = {report.resource for report in reports}
@@ -56,13 +56,18 @@ async def assess_now(
     cluster: DrainCluster, candidate: DrainCandidate, planner: Planner, drained: NodeAction | None
 ) -> Assessment:
     """Return the set of a candidate, and why it may not leave now: also by dry runs of its evictions.
-    drained: the finished drain of its quarantine, which is not repeated; None for none.
+    drained: the finished drain of its quarantine, which is not repeated; None for none. Raises PodReadError
+    if the API server is to be asked again.
     """
     unknown_holders = planner.policy.drain.unknown_holders
     found = await assess(cluster, candidate, unknown_holders, partial(node_restraint, planner))
     repeated = _repeated_reason(drained) if drained is not None and found.pods else ""
-    reason = candidate.blocker or repeated or found.reason or await try_evictions(cluster, found.pods)
-    return replace(found, reason=reason)
+    if reason := candidate.blocker or repeated:
+        return replace(found, reason=reason)
+    found = found if found.reason else await try_evictions(cluster, found)
+    if found.retry_after:
+        raise PodReadError(found.reason, found.retry_after)
+    return found
 
 
 def _repeated_reason(drained: NodeAction) -> str:

@@ -18,7 +18,7 @@ from nodeguard.model.action_store import ActionStore
 from nodeguard.model.drain import DrainMode, DrainPolicy
 from nodeguard.model.instant import Instant
 
-# Seconds within which the drain that an operator requested must begin: a later one would surprise.
+# Seconds within which the drain that an operator requested must evict a pod: a later one would surprise.
 _BEGIN_WITHIN = 600.0
 
 # The uid of a Node and the request of a drain.
@@ -117,10 +117,10 @@ class DrainQueue:
         return drain_use(candidate.uid, [pod.key for pod in found.pods], found.groups)
 
     def blocker(self, action: NodeAction) -> str:
-        """Return why a stored drain may not begin whatever its pods do; empty for nothing."""
+        """Return why a stored drain may not evict its first pod whatever its pods do; empty for nothing."""
         if not action.requested_by:
             return "" if self.is_enforced() else "the policy does not enforce drains now"
-        is_late = not action.begun_at and self.ages.age(action, self._now()) >= _BEGIN_WITHIN
+        is_late = self.ages.age(action, self._now()) >= _BEGIN_WITHIN
         return f"the request is older than {format_duration(_BEGIN_WITHIN)}: repeat it" if is_late else ""
 
     def is_enforced(self) -> bool:

@@ -180,9 +180,9 @@ class DrainRunner:
             attempt.follow(running.get(key), now.mono)
             if attempt.is_unrecorded(now.mono) and key not in running and self._queue.is_enforced():
                 # It holds no limit meanwhile.
-                attempt.record_tries(
-                    "its NodeAction is not recorded: see the log of the aggregator", now.mono
-                )
+                reason = "its NodeAction is not recorded: see the log of the aggregator"
+                found = replace(attempt.assessment or Assessment(), reason=reason)
+                attempt.record_tries(found, now.mono)
         remaining = {attempt.stored[0]: attempt.remaining for attempt in self._queue.attempts.values()}
         cluster.show(shown_drains(drains, remaining))
         admitted = {key for key, candidate in self._queue.ready(now).items() if not candidate.blocker}
@@ -277,8 +277,7 @@ class DrainRunner:
         ready = self._queue.ready(now).get(key)
         attempt.is_limited = ready is not None and bool(ready.blocker)
         if ready is not None and not ready.blocker:
-            reason = await try_evictions(cluster, found.pods)
-            attempt.record_tries(reason, self._now().mono)
+            attempt.record_tries(await try_evictions(cluster, found), self._now().mono)
 
     async def _carry_on(
         self, key: DrainId, action: NodeAction, attempt: DrainAttempt, cluster: DrainCluster
@@ -290,7 +289,7 @@ class DrainRunner:
         try:
             pods = await recorded_pods(cluster, action)
         except PodReadError as error:
-            self._read_failed(action, attempt, str(error))
+            self._read_failed(action, attempt, error)
             return
         if not attempt.is_confirmed:
             own = [pods.get(pod.uid) for pod in action.pods]
@@ -299,7 +298,7 @@ class DrainRunner:
             if has_joined(action, pods.values()):
                 attempt.assessment = None
             await self._confirm(key, action, attempt, cluster)
-            if attempt.is_refused or not attempt.is_about(action):
+            if not (attempt.is_allowed(self._now().mono) and attempt.is_about(action)):
                 return
         now = self._now()
         if attempt.remaining is None:
@@ -313,7 +312,8 @@ class DrainRunner:
             attempt.wait_for_pods(now.mono)
             return
         attempt.remaining = step.remaining
-        self.evicted += await attempt.evict(step, cluster, now.mono)
+        is_repeated = not action.requested_by
+        self.evicted += await attempt.evict(step, cluster, now.mono, is_repeated=is_repeated)
         self._note_takeover(action, attempt, finish_within, now)
 
     def _running_time(self, action: NodeAction, attempt: DrainAttempt, now: Instant) -> float:
@@ -332,15 +332,15 @@ class DrainRunner:
         if is_over and is_going_on:
             attempt.outcome = ActionOutcome(ActionState.RUNNING, is_taken_over=True)
 
-    def _read_failed(self, action: NodeAction, attempt: DrainAttempt, problem: str) -> None:
+    def _read_failed(self, action: NodeAction, attempt: DrainAttempt, error: PodReadError) -> None:
         """Handle that the pods of a drain that has begun cannot be read: it ends some time after its end."""
         now = self._now()
-        attempt.reason = problem
+        attempt.reason = str(error)
         last = self._fleet.policy().finish_within + _LAST_READINGS
         if self._running_time(action, attempt, now) >= last:
-            attempt.outcome = ActionOutcome(ActionState.UNKNOWN, 0, problem)
+            attempt.outcome = ActionOutcome(ActionState.UNKNOWN, 0, attempt.reason)
         self._note_takeover(action, attempt, last, now)
-        attempt.wait_for_pods(now.mono)
+        attempt.wait_for_pods(now.mono, error.retry_after)
 
     async def _confirm(
         self, key: DrainId, action: NodeAction, attempt: DrainAttempt, cluster: DrainCluster
@@ -356,25 +356,25 @@ class DrainRunner:
                 try:
                     attempt.gone = await gone_pods(cluster, action, found)
                 except PodReadError as error:
-                    found = Assessment(reason=str(error))
+                    found = Assessment(reason=str(error), retry_after=error.retry_after)
             attempt.record_assessment(found, mono)
             if earlier is not None and found.uids == earlier.uids:
-                attempt.record_tries(found.reason, mono)
+                attempt.record_tries(found, mono)
             # Also if the pods of a large namespace were read too slowly for the earlier tries.
             if not (found.reason or attempt.is_allowed(self._now().mono)):
-                reason = await try_evictions(cluster, found.pods)
-                attempt.record_tries(reason, self._now().mono)
+                attempt.record_tries(await try_evictions(cluster, found), self._now().mono)
         if not attempt.is_about(action):
             return  # what is stored has changed meanwhile
-        candidate = self._queue.candidate(key)
+        candidate, found = self._queue.candidate(key), attempt.assessment or Assessment()
         blocker = candidate.blocker or self._queue.blocker(action) if candidate is not None else ""
+        earlier_drain = self._queue.earlier_drain_reason(found, action)
+        # A request by hand is not repeated, so it waits for the API server, and for another drain.
+        awaited = found.reason if found.retry_after else "" if action.begun_at else earlier_drain
         if candidate is None or blocker:
             attempt.refuse(self._now().mono, blocker=blocker)
-        elif attempt.assessment and (reason := self._queue.earlier_drain_reason(attempt.assessment, action)):
-            if action.requested_by and not action.begun_at:
-                # A request by hand is not repeated, so it waits for the other drain.
-                attempt.reason = reason
-            else:
-                attempt.refuse(self._now().mono, reason)
+        elif action.requested_by and awaited:
+            attempt.reason = awaited
+        elif earlier_drain:
+            attempt.refuse(self._now().mono, earlier_drain)
         else:
             attempt.confirm(action, self._now().mono)

@@ -86,8 +86,11 @@ class ActionResult(Struct, frozen=True):
     message: str
 
 
-class ErrorResponse(Struct, frozen=True):
+class ErrorResponse(Struct, frozen=True, omit_defaults=True):
     """An error."""
 
     error: str
     """The reason and the remedy."""
+    retry_after: int = 0
+    """Seconds after which the request may be sent again, as the API server of Kubernetes asks for it, or did
+    not answer; 0 for another error."""

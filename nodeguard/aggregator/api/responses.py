@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from math import ceil
 from typing import TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec import Struct
 from nodeguard.aggregator.api.requests import ErrorResponse
 from nodeguard.aggregator.backends.operator_actions import OperatorActionError
 from nodeguard.local.unix_socket import is_authorized_peer
+from nodeguard.model.eviction import PodReadError
 from nodeguard.model.printable import printable_json
 
 logger = logging.getLogger(__name__)
@@ -44,8 +46,8 @@ async def authorize_and_report_errors(request: web.Request, handler: _Handler) -
         return await handler(request)
     except RefusedError as refused:
         return _error(refused.status, str(refused))
-    except OperatorActionError as error:
-        return _error(409, str(error))
+    except (OperatorActionError, PodReadError) as error:
+        return _error(409, str(error), ceil(error.retry_after) if isinstance(error, PodReadError) else 0)
     except web.HTTPRequestEntityTooLarge:
         return _error(413, f"the request is too large: {MAX_BODY} bytes at most")
     except web.HTTPMethodNotAllowed as error:
@@ -91,5 +93,5 @@ def answer(content: Struct, status_code: int = 200) -> web.Response:
     )
 
 
-def _error(status_code: int, error: str) -> web.Response:
-    return answer(ErrorResponse(error), status_code)
+def _error(status_code: int, error: str, retry_after: int = 0) -> web.Response:
+    return answer(ErrorResponse(error, retry_after), status_code)

@@ -5,10 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import TypeVar
 
 from nodeguard.aggregator.api.requests import DrainRequest, DrainResult
-from nodeguard.cli.aggregator_client import AggregatorClient, NotFoundError, add_socket, quote_name
+from nodeguard.cli.aggregator_client import (
+    AggregatorClient,
+    NotFoundError,
+    RetryLaterError,
+    add_socket,
+    quote_name,
+)
 from nodeguard.cli.commands.describe import node_not_found
 from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.render.terminal import format_view
@@ -24,6 +31,11 @@ from nodeguard.model.action import ActionState
 # Seconds between two looks at the drains.
 _POLL_INTERVAL = 1.0
 
+# Seconds in which the API server of Kubernetes must answer the aggregator.
+_ANSWER_WITHIN = 120.0
+
+_Answer = TypeVar("_Answer")
+
 
 def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
@@ -32,7 +44,7 @@ def run(options: Namespace) -> int:
     if not options.dry_run:
         require_fit(DrainResult("", ()), options.output)
     try:
-        preview = client.get(target, DrainPreview, reads_cluster=True)
+        preview = _answer(lambda: client.get(target, DrainPreview, reads_cluster=True))
     except NotFoundError:
         raise node_not_found(client, options.name) from None
     if options.dry_run:
@@ -41,12 +53,27 @@ def run(options: Namespace) -> int:
     print_error(format_view(preview_view(preview, is_dry_run=False)))
     if not options.yes:
         _confirm(preview)
-    result = client.request(target, DrainRequest(options.by), DrainResult)
+    result = _answer(lambda: client.request(target, DrainRequest(options.by), DrainResult))
     if options.wait:
         print_error(result.message)
         result = DrainResult(_wait(client, preview.node, result.actions), result.actions)
     print_output(document_or_text(result, options.output, lambda: result.message))
     return OK
+
+
+def _answer(ask: Callable[[], _Answer]) -> _Answer:
+    """Return the answer to a request, repeated while the API server does not answer. Raises UsageError."""
+    printed, end = "", time.monotonic() + _ANSWER_WITHIN
+    while True:
+        try:
+            return ask()
+        except RetryLaterError as error:
+            if time.monotonic() + error.retry_after >= end:
+                raise UsageError(f"nothing is evicted: {error}") from None
+            if printed != str(error):
+                print_error(f"waits for the API server: {error}")
+            printed = str(error)
+            time.sleep(error.retry_after)
 
 
 def _confirm(preview: DrainPreview) -> None:

@@ -71,6 +71,8 @@ class DrainStep(Struct, frozen=True):
     """What it waits for; empty if it waits for nothing but the ends of its pods."""
     remaining: tuple[str, ...] = ()
     """Uids of the pods that are not gone yet."""
+    seconds_left: float = 0.0
+    """Until its time is over."""
 
 
 def drain_action(
@@ -189,7 +191,7 @@ def next_step(
         message = f"{gone}; {reason}: decide whether to delete the rest by hand"
         return DrainStep(outcome=ActionOutcome(ActionState.FAILED, done, message, uids))
     evict = tuple(pod for pod in remaining if not pod.is_terminating)
-    return DrainStep(evict, reason=reason, remaining=uids)
+    return DrainStep(evict, reason=reason, remaining=uids, seconds_left=finish_within - running_time)
 
 
 def has_joined(action: NodeAction, pods: Iterable[NodePod]) -> bool:

@@ -30,7 +30,9 @@ Command = Callable[..., str]
 
 
 class Pods:
-    """The pods of each node, as the leader reads and evicts them. refusal: of each dry run; empty for none."""
+    """The pods of each node, as the leader reads and evicts them. refusal: of each dry run; empty for none. busy: the
+    seconds after which the API server accepts a dry run; 0 for now.
+    """
 
     def __init__(self) -> None:
         keys = (PodKey("team-a", f"train-{number}", f"uid-{number}") for number in range(3))
@@ -42,6 +44,7 @@ class Pods:
         self.budgets: tuple[DisruptionBudget, ...] = ()
         self.job = JobRetries("team-a", "train", failed=0, limit=6)
         self.refusal = self.error = self.job_error = ""
+        self.busy = 0.0
 
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         assert node == "node-0"
@@ -70,6 +73,8 @@ class Pods:
 
     async def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
         assert is_dry_run
+        if self.busy:
+            return Eviction(EvictionState.FAILED, "too many requests", self.busy)
         state = EvictionState.REFUSED if self.refusal else EvictionState.ACCEPTED
         return Eviction(state, self.refusal)
 
@@ -191,6 +196,38 @@ def test_a_quarantine_that_drains_nothing_is_named(preview: Command, fleet: Flee
     fleet.after(10.0)
     fleet.carry_out()
     assert "node-1 its quarantine is of an injected fault: kubectl drain node-1" in preview("node-1")
+
+
+def test_a_request_waits_for_an_api_server_that_limits_requests(
+    preview: Command, drain: Command, pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept = list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) % 3 == 0:
+            pods.busy = 0.0
+
+    def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+        assert main(words) == 0
+        output = capsys.readouterr()
+        return output.err + output.out
+
+    monkeypatch.setattr("nodeguard.cli.commands.drain.time.sleep", sleep)
+    pods.busy = 7.0
+    waits = "waits for the API server: pod team-a/train-0: too many requests"
+    assert preview("node-0", ask=shown).startswith(f"{waits} Dry run: nothing is evicted.")
+    pods.busy = 7.0
+    text = drain("node-0", "--yes", ask=shown)
+    assert text.count(waits) == 1
+    assert "2 pods of node-0 will be evicted: NodeAction drain-" in text
+    assert slept == [7.0] * 6
+
+
+def test_a_request_ends_if_the_api_server_limits_requests_for_long(preview: Command, pods: Pods) -> None:
+    pods.busy = 120.0
+    text = preview("node-0", ask=refused)
+    assert text.endswith("nodeguard drain: nothing is evicted: pod team-a/train-0: too many requests")
 
 
 def test_what_cannot_be_shown_is_refused(preview: Command, actions: RecordingActions) -> None:
