@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -42,7 +43,7 @@ from nodeguard.model.eviction import (
     PodNotice,
     PodReadError,
 )
-from nodeguard.model.job import JobRetries
+from nodeguard.model.job import JobRetries, is_job_name
 from nodeguard.model.pod import DRAIN_AT_ANNOTATION, DisruptionBudget, NodePod, PodGroupKey
 
 # Claims that are read at the same time, and those of one Node: a user may write any number into a pod.
@@ -209,7 +210,10 @@ class KubernetesDrainCluster:
 
     async def job_retries(self, namespace: str, name: str) -> JobRetries:
         """Return the failures that a Job survives. Raises PodReadError."""
-        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+        # The owner reference of a pod may have any text as the name.
+        if not is_job_name(name):
+            raise PodReadError("a Job cannot have this name")
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{quote(name, safe='')}"
         try:
             return decoded(decode_job_retries, await self._read(path, {}), f"Job {namespace}/{name}")
         except ApiError as error:

@@ -6,9 +6,11 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from msgspec.structs import replace
+from yarl import URL
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError, response_error
@@ -152,6 +154,18 @@ class _Responses:
 async def with_claims(**responses: bytes | ApiError) -> tuple[NodePod, ...]:
     client: Any = _Responses(**responses)
     return await KubernetesDrainCluster(client).with_claims("gpu-1", (CLAIMED,))
+
+
+@pytest.mark.parametrize("name", ["../../../../../api/v1/secrets", "train?watch=true", ".."])
+async def test_a_job_that_an_owner_reference_names_is_no_other_path(name: str) -> None:
+    """The API server takes any text as the name of an owner."""
+    requests = _Requests()
+    client: Any = requests
+    with pytest.raises(PodReadError):
+        await KubernetesDrainCluster(client).job_retries("team-a", name)
+    for path in requests.paths:
+        prefix, _, quoted = URL(f"https://server{path}").raw_path.rpartition("/")
+        assert (prefix, unquote(quoted)) == ("/apis/batch/v1/namespaces/team-a/jobs", name)
 
 
 async def test_claims_are_unknown_on_a_server_without_their_stable_version() -> None:
