@@ -34,7 +34,7 @@ from nodeguard.kube.fenced_client import JSON, FencedClient, FencedError, NotPer
 from nodeguard.kube.gpu_pods import decode_gpu_pods, decode_page
 from nodeguard.kube.job_retries import decode_job_retries
 from nodeguard.kube.node_pods import PATH
-from nodeguard.kube.pod_group import decode_leaves_whole, decode_uid, pod_group_path
+from nodeguard.kube.pod_group import decode_leaves_whole, decode_selector, decode_uid, pod_group_path
 from nodeguard.model.eviction import (
     DrainEvent,
     Eviction,
@@ -167,21 +167,34 @@ class KubernetesDrainCluster:
 
     async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
         """Return the pods of some PodGroups that are not finished, on all nodes. Raises PodReadError.
-        The API server has no field selector for the group, so that the pods of the namespace are listed.
+        The API server has no field selector for the group, so that the pods of the namespace are listed,
+        unless a Job has created the group, with pods that have its label.
         """
-        return tuple(
-            [
-                pod
-                for namespace in sorted({group.namespace for group in groups})
-                async for pod in self._namespace_pods(namespace)
-                if pod.group in groups
-            ]
-        )
+        found, others = list[NodePod](), set[PodGroupKey]()
+        for group in groups:
+            selector = await self._pod_selector(group)
+            listed = self._namespace_pods(group.namespace, selector)
+            pods = [pod async for pod in listed if pod.group == group] if selector else []
+            found += pods
+            if not pods:
+                others.add(group)
+        for namespace in sorted({group.namespace for group in others}):
+            found += [pod async for pod in self._namespace_pods(namespace) if pod.group in others]
+        return tuple(found)
 
-    async def _namespace_pods(self, namespace: str) -> AsyncIterator[NodePod]:
+    async def _pod_selector(self, group: PodGroupKey) -> str:
+        """Return the label selector of the pods of a PodGroup; empty if it cannot be known."""
+        try:
+            return decoded(decode_selector, await self._read(pod_group_path(group), {}), f"PodGroup {group}")
+        except (ApiError, PodReadError):
+            return ""
+
+    async def _namespace_pods(self, namespace: str, selector: str = "") -> AsyncIterator[NodePod]:
         path, token, limit = f"/api/v1/namespaces/{namespace}/pods", "", _PAGE
         while True:
             query: Query = {"fieldSelector": _UNFINISHED, "limit": limit}
+            if selector:
+                query = {**query, "labelSelector": selector}
             if token:
                 query = {**query, "continue": token}
             try:

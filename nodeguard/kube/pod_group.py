@@ -21,10 +21,22 @@ class _PodGroup(TypedObject):
 
 _DECODER = JsonDecoder(_PodGroup)
 
+# The label with the uid of the Job, on its pods.
+_JOB_UID = "batch.kubernetes.io/controller-uid"
+
 
 def pod_group_path(group: PodGroupKey) -> str:
     """Return the path of a PodGroup."""
     return f"/apis/scheduling.k8s.io/v1beta1/namespaces/{group.namespace}/podgroups/{group.name}"
+
+
+def decode_selector(body: bytes) -> str:
+    """Return a label selector of the pods of a PodGroup, by the Job that has created the group for them;
+    empty for another owner. Raises msgspec.MsgspecError.
+    """
+    owners = _DECODER.decode(body).metadata.owners
+    uids = (owner.uid for owner in owners if owner.controller and owner.kind == "Job")
+    return next((f"{_JOB_UID}={uid}" for uid in uids if uid), "")
 
 
 def decode_uid(body: bytes) -> str:

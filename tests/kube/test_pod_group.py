@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -58,10 +59,43 @@ def gangs(new_cluster: NewCluster) -> Iterator[Cluster]:
         yield cluster
 
 
-def create(cluster: Cluster, name: str, group: str, host: str) -> None:
-    created = pod(name)
+def create(cluster: Cluster, name: str, group: str, host: str, labels: Object | None = None) -> None:
+    created = pod(name, labels=labels)
     created["spec"] |= {"schedulingGroup": {"podGroupName": group}, **({"nodeName": host} if host else {})}
     cluster.api.post(PODS, created)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("is_labelled", [True, False])
+async def test_the_pods_of_a_group_that_a_job_has_created_are_selected_by_its_uid(
+    gangs: Cluster, is_labelled: bool
+) -> None:
+    """A Job with manualSelector does not label its pods: then all pods of the namespace are read."""
+    group = f"sweep-{is_labelled}".lower()
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "sweep", "uid": "uid-7", "controller": True}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, **ALL}
+    gangs.api.post(GROUPS, {"metadata": {"name": group, "ownerReferences": [owner]}, "spec": spec})
+    labels = {"batch.kubernetes.io/controller-uid": "uid-7"} if is_labelled else {}
+    for number in range(2):
+        create(gangs, f"sweep-{number}", group, "gpu-1", labels)
+    api = await ApiClient.connect(str(gangs.kubeconfig))
+    lists, request = list[int](), api.request
+
+    async def counted(method: str, path: str, **more: Any) -> bytes:
+        response = await request(method, path, **more)
+        if path == PODS:
+            lists.append(len(json.loads(response)["items"]))
+        return response
+
+    api.request = counted  # type: ignore[method-assign]
+    try:
+        found = await drain_cluster(api).group_pods([PodGroupKey("default", group), TRAIN])
+        assert names(found) == ["sweep-0", "sweep-1", *RANKS]
+        assert lists == ([2, 8] if is_labelled else [0, 8])
+    finally:
+        await api.close()
+        for number in range(2):
+            gangs.api.delete(f"{PODS}/sweep-{number}")
 
 
 def names(pods: tuple[NodePod, ...]) -> list[str]:
