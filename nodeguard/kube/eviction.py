@@ -22,13 +22,7 @@ from nodeguard.kube.client import MERGE_PATCH, Query
 from nodeguard.kube.devices import API_GROUP, decode_gpu_ids
 from nodeguard.kube.devices import PATH as RESOURCE_SLICES
 from nodeguard.kube.disruption_budgets import decode_budgets
-from nodeguard.kube.errors import (
-    DISRUPTION_BUDGET,
-    ApiError,
-    affects_all_requests,
-    decoded,
-    may_have_succeeded,
-)
+from nodeguard.kube.errors import DISRUPTION_BUDGET, ApiError, decoded, may_have_succeeded
 from nodeguard.kube.events import EventContent
 from nodeguard.kube.fenced_client import JSON, FencedClient, FencedError, NotPermittedError
 from nodeguard.kube.gpu_pods import decode_gpu_pods, decode_page
@@ -333,10 +327,9 @@ def eviction_state(error: ApiError) -> EvictionState:
 
 
 def retry_wait(error: ApiError) -> float:
-    """Return the seconds after which a request may be sent again, within limits; 0 if its answer lasts. A
-    budget that forbids an eviction has the status of too many requests.
+    """Return the seconds after which a request may be sent again, within limits; 0 if its answer lasts. Too
+    many requests without a time is the answer of a budget or a webhook.
     """
-    is_unanswered = affects_all_requests(error) or error.status >= 500
-    is_answer = eviction_state(error) in {EvictionState.REFUSED, EvictionState.FORBIDDEN}
-    least = _RETRY if is_unanswered and not is_answer else 0.0
+    is_unanswered = error.status >= 500 or (error.status == 0 and error.reason != "TooLarge")
+    least = _RETRY if is_unanswered and eviction_state(error) != EvictionState.FORBIDDEN else 0.0
     return min(_LONGEST_RETRY, max(least, error.retry_after or 0.0))

@@ -60,8 +60,9 @@ def test_a_disruption_budget_that_forbids_is_not_a_limit_of_requests() -> None:
         (error(429, status(429, "too many", details={"retryAfterSeconds": 9})), 9.0),
         (error(429, "", {"Retry-After": "3600"}), 60.0),
         (error(429, "", {"Retry-After": "9" * 400}), 60.0),
-        (error(429, "", {"Retry-After": "Mon, 30 Nov 2026 05:00:00 GMT"}), 1.0),
-        (error(429, ""), 1.0),
+        (error(503, "", {"Retry-After": "Mon, 30 Nov 2026 05:00:00 GMT"}), 1.0),
+        # A webhook refuses: a server that limits requests names the time of the next one.
+        (error(429, status(429, 'admission webhook "w" denied the request: it migrates')), 0.0),
         (error(503, "shutting down", {"Retry-After": "2"}), 2.0),
         (error(500, status(500, "failed calling webhook")), 1.0),
         (ApiError(0, "Unreachable", ""), 1.0),
