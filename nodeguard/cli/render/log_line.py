@@ -23,7 +23,7 @@ _PREFIX = re.compile(
 _CODES = {"gpu.xid.line": "xid", "nvswitch.sxid.line": "sxid"}
 
 _MEANINGLESS = "The line shows no fault by itself. nodeguard reads faults from other lines."
-_END = "No check counts the line. Such lines report that something works again, or was started or reset."
+_UNUSED = "No check fires on its event, {}. Most such events report a recovery, a start or a reset."
 
 
 class LogLineOutput(Struct, frozen=True):
@@ -70,7 +70,7 @@ def log_line_view(catalogue: Catalogue, output: LogLineOutput) -> View:
     if output.checks:
         rows.extend(check_list(catalogue, output.checks))
     else:
-        rows.append(Note(_END if output.event else _MEANINGLESS))
+        rows.append(Note(_UNUSED.format(output.event) if output.event else _MEANINGLESS))
     return explanation("Kernel log", output.description, rows)
 
 

@@ -82,6 +82,12 @@ def test_a_line_is_printed_with_health_and_title_of_its_checks(capsys: pytest.Ca
     assert "              disk-timeout-once (ok): Disk command timed out\n" in text
 
 
+def test_an_event_on_which_no_check_fires_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be no recovery, such as that of a driver that found no GPU, or of a table that is being written."""
+    assert main(["explain", "NVRM: The NVIDIA probe routine failed for 1 device(s)."]) == 0
+    assert "No check fires on its event, driver.probe_failed. Most such" in capsys.readouterr().out
+
+
 def test_a_text_may_come_from_standard_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
