@@ -139,8 +139,8 @@ async def _run(
         _log_start(options, catalogue, node)
         # The objects of the start live until the end: searching them for garbage again and again finds
         # nothing.
-        gc.collect()
         gc.freeze()
+        gc.enable()
         verdict = await _serve(service, options)
     if verdict is not None:
         health = verdict.known_health or DataStatus.UNKNOWN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
 import shutil
@@ -23,7 +24,9 @@ from hypothesis import strategies as st
 
 from fixtures.bundles import bundle_path
 from nodeguard.agent.check_reload import adoption_delay
+from nodeguard.agent.service import Service
 from nodeguard.cli.main import main
+from nodeguard.model.finding import Verdict
 from tests.ports import free_address
 from tests.waiting import PATIENCE, PROMPTLY, until
 
@@ -77,6 +80,18 @@ def test_once_ends_after_one_reading_of_every_source(capfd: pytest.CaptureFixtur
     assert main(["agent", "--once", "--from", str(bundle_path("gpu-off-bus")), "--listen", listen]) == 0
     assert json.loads(capfd.readouterr().err.splitlines()[-1])["msg"] == "agent stopped"
     assert inotify_instances() == watches
+
+
+def test_garbage_is_collected_while_the_agent_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, serve = [], Service.run
+
+    async def look_and_serve(service: Service, host: str, port: int, *, once: bool) -> Verdict | None:
+        seen.append(gc.isenabled())
+        return await serve(service, host, port, once=once)
+
+    monkeypatch.setattr(Service, "run", look_and_serve)
+    main(["agent", "--once", *RECORDED, "--listen", free_address()])
+    assert seen == [True]
 
 
 def inotify_instances() -> int:

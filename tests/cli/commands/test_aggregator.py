@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterable
+from pathlib import Path
+
 import pytest
 
+from nodeguard.aggregator.access import Work
+from nodeguard.aggregator.app import AggregatorApp
+from nodeguard.cli.main import main
 from nodeguard.cli.usage import UsageError
+from nodeguard.model.failure import UserError
 from tests.cli.parsed_options import aggregator_options
+from tests.ports import free_address
 
 
 @pytest.mark.parametrize(
@@ -56,3 +65,23 @@ def test_a_page_for_the_network_is_refused_with_the_remedy(
         aggregator_options(["--page", value])
     assert caught.value.code == 3
     assert "the page has no login: use 127.0.0.1:9436 with kubectl port-forward" in capsys.readouterr().err
+
+
+def test_garbage_is_collected_while_the_aggregator_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    async def end() -> None:
+        seen.append(gc.isenabled())
+        raise UserError("the test ends it")
+
+    tasks = AggregatorApp.tasks
+
+    def tasks_that_end(app: AggregatorApp) -> Iterable[Work]:
+        return [*tasks(app), end()]
+
+    monkeypatch.setattr(AggregatorApp, "tasks", tasks_that_end)
+    words = f"aggregator --standalone --insecure --listen={free_address()} --metrics={free_address()}"
+    assert main([*words.split(), f"--socket={tmp_path / 'socket'}"]) == 3
+    assert seen == [True]
