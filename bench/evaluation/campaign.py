@@ -33,7 +33,7 @@ from bench.evaluation.simple_rule import simple_planner
 from bench.evaluation.world import Background, Plant
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.model.policy import default_policy
 from nodeguard.simulate.simulation import enforce_all
 

@@ -35,7 +35,7 @@ from nodeguard.fleet_api.schema.node import NodeList, NodeSummary
 from nodeguard.fleet_api.schema.status import BudgetView
 from nodeguard.fleet_api.text.domain import domain_list_view
 from nodeguard.fleet_api.text.drain import drain_text
-from nodeguard.fleet_api.text.phrases import count_noun, first_names
+from nodeguard.fleet_api.text.wording import count_noun, first_names
 from nodeguard.fleet_api.view import View
 from nodeguard.model.action import ActionKind, ActionState
 from nodeguard.model.check import Check

@@ -1,4 +1,4 @@
-"""Restriction of a verdict to some checks, or families of them, and its data status. Pure."""
+"""Restriction of a verdict to some checks, or families of them, its data status, and its exit code. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.model.check import Check, Compare, EventOccurred
 from nodeguard.model.finding import DataStatus, Finding, Health, Verdict, worst
 from nodeguard.model.observation import DERIVED
@@ -27,6 +28,20 @@ def verdict_data_status(verdict: Verdict) -> DataStatus:
 def reported_health(verdict: Verdict) -> Health | DataStatus:
     """Return the health of a verdict: unknown where it could not be evaluated, unless a finding is fatal."""
     return verdict.health if verdict.evaluated or verdict.health == Health.FATAL else DataStatus.UNKNOWN
+
+
+def exit_code(verdict: Verdict, *, strict: bool, fail_on: str = "warning") -> int:
+    """Return the exit code of a verdict.
+
+    strict: whether unreadable data counts, where nothing is fatal. fail_on: the lowest health that does not
+    exit with OK, or `never`.
+    """
+    fails = fail_on != "never" and verdict.health.rank >= Health(fail_on).rank
+    if verdict.health == Health.FATAL and fails:
+        return FATAL
+    if not verdict.evaluated or (strict and verdict.read_failures):
+        return UNKNOWN
+    return WARNING if verdict.health != Health.OK and fails else OK
 
 
 def is_fresh(finding: Finding) -> bool:

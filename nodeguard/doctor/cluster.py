@@ -9,7 +9,7 @@ from nodeguard.doctor.cluster_objects import ClusterObjects, Workload
 from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, warning
 from nodeguard.doctor.neighbours import NEIGHBOUR_CHECKS
 from nodeguard.fleet.state.topology.label_schemes import BUILT_IN, is_placeholder
-from nodeguard.fleet_api.text.phrases import count_noun, first_names
+from nodeguard.fleet_api.text.wording import count_noun, first_names
 from nodeguard.kube.action_object import ACTIONS_REMEDY
 from nodeguard.kube.incident_schema import (
     REMEDY,

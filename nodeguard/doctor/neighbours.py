@@ -11,7 +11,7 @@ from itertools import zip_longest
 from nodeguard.doctor.cluster_objects import ClusterObjects, ConfigTexts
 from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, warning
 from nodeguard.doctor.neighbour_configs import EvictionPolicy, monitor_conflicts, parse_eviction_policy
-from nodeguard.fleet_api.text.phrases import first_names
+from nodeguard.fleet_api.text.wording import first_names
 from nodeguard.model.mark import NO_SCHEDULE, Mark
 from nodeguard.model.node import Taint
 

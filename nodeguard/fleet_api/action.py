@@ -11,7 +11,7 @@ from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.schema.action import ActionList, ActionView
 from nodeguard.fleet_api.schema.status import VERSION
 from nodeguard.fleet_api.service_state import ServiceState, age
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.instant import Instant, rfc3339

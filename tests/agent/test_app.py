@@ -38,3 +38,12 @@ def test_the_agent_imports_no_http_client_but_h11() -> None:
     code = "import sys, nodeguard.cli.commands.agent; print({'http.client', 'email'} & set(sys.modules))"
     output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert output == "set()\n"
+
+
+def test_the_agent_imports_nothing_of_the_fleet() -> None:
+    code = (
+        "import sys, nodeguard.cli.commands.agent;"
+        "print([name for name in sys.modules if name.startswith(('nodeguard.fleet.', 'nodeguard.fleet_api.schema'))])"
+    )
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert output == "[]\n"

@@ -11,8 +11,8 @@ from nodeguard.fleet_api.schema.replica import ObstacleView
 from nodeguard.fleet_api.schema.status import BudgetView
 from nodeguard.fleet_api.service_state import PARTIAL_OBSTACLES, Obstacle, ServiceState
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.fleet_api.text.phrases import number_text
 from nodeguard.fleet_api.text.status import status_view
+from nodeguard.fleet_api.text.wording import number_text
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import FalseAlarm, IncidentState, OperatorDecision
 from nodeguard.model.instant import rfc3339

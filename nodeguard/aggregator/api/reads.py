@@ -17,7 +17,7 @@ from nodeguard.fleet_api.domain import describe_domain, domains_named, list_doma
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node, list_nodes, placements
 from nodeguard.fleet_api.status import fleet_status, list_budgets
-from nodeguard.fleet_api.text.phrases import first_names
+from nodeguard.fleet_api.text.wording import first_names
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.label_selector import LabelSelector, SelectorError, parse_label_selector
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from nodeguard.delivery.delivery import Delivery
 from nodeguard.fleet_api.service_state import Obstacle
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.instant import Instant
 

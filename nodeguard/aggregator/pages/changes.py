@@ -21,7 +21,7 @@ from nodeguard.aggregator.pages.sections import table
 from nodeguard.aggregator.pages.timeline import Bar, chart
 from nodeguard.fleet_api.schema.history import HistoryChange, HistoryEntry, HistoryView
 from nodeguard.fleet_api.text.history import CHANGE_STYLES
-from nodeguard.fleet_api.text.phrases import api_time, count_noun
+from nodeguard.fleet_api.text.wording import api_time, count_noun
 from nodeguard.model.instant import parse_or_zero
 
 # Seconds of the timeline, the slots of its drawing, and the rows of its table.

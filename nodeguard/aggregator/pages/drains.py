@@ -10,7 +10,7 @@ from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet_api.schema.drain import DrainView
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.drain import pod_names, waiting_reason
-from nodeguard.fleet_api.text.phrases import count_noun, target_text
+from nodeguard.fleet_api.text.wording import count_noun, target_text
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.action import ActionState
 

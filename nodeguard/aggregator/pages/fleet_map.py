@@ -10,7 +10,8 @@ from nodeguard.aggregator.pages.sections import badge
 from nodeguard.fleet_api.fleet_map import POOLS, SEVERITIES, FleetMap, MapGroup, MapPart
 from nodeguard.fleet_api.node import UNKNOWN
 from nodeguard.fleet_api.schema.node import NodeSummary
-from nodeguard.fleet_api.text.phrases import count_noun, node_notes
+from nodeguard.fleet_api.text.phrases import node_notes
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 

@@ -41,7 +41,7 @@ from nodeguard.aggregator.pages.views import (
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.fleet_map import map_topologies
 from nodeguard.fleet_api.service_state import ServiceState
-from nodeguard.fleet_api.text.phrases import api_time
+from nodeguard.fleet_api.text.wording import api_time
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant, rfc3339
 

@@ -21,16 +21,14 @@ from nodeguard.fleet_api.schema.incident_summary import IncidentSummary, StateGr
 from nodeguard.fleet_api.text.incident import effect_text
 from nodeguard.fleet_api.text.phrases import (
     STYLES,
-    api_time,
     check_name,
-    count_noun,
     group_text,
     owner_text,
     state_text,
     subject_noun,
     subject_text,
-    target_text,
 )
+from nodeguard.fleet_api.text.wording import api_time, count_noun, target_text
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import IncidentState

@@ -12,7 +12,8 @@ from nodeguard.aggregator.pages.sections import badge, pager, table
 from nodeguard.fleet_api.fleet_map import SEVERITIES
 from nodeguard.fleet_api.schema.capacity import WorkState
 from nodeguard.fleet_api.schema.node import NodeSummary
-from nodeguard.fleet_api.text.phrases import WORK_STATES, count_noun, node_notes
+from nodeguard.fleet_api.text.phrases import WORK_STATES, node_notes
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.model.natural_order import natural_order
 
 # Rows of a page.

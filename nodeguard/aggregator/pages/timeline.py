@@ -8,7 +8,7 @@ from typing import NamedTuple
 from nodeguard.aggregator.history.node_findings import FindingPeriod
 from nodeguard.aggregator.pages.html import EMPTY, Html, element, join
 from nodeguard.aggregator.pages.sections import badge, table
-from nodeguard.fleet_api.text.phrases import api_time, target_text
+from nodeguard.fleet_api.text.wording import api_time, target_text
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.instant import rfc3339
 

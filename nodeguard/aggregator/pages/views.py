@@ -44,7 +44,6 @@ from nodeguard.fleet_api.text.domain import domain_list_view, domain_state, doma
 from nodeguard.fleet_api.text.drain import DRAINS
 from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.node import node_view
-from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.text.status import (
     BUDGETS,
     GPUS,
@@ -54,6 +53,7 @@ from nodeguard.fleet_api.text.status import (
     calm_text,
     status_view,
 )
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.fleet_api.view import Field, Note
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check

@@ -11,8 +11,8 @@ from nodeguard.agent.options import AgentOptions
 from nodeguard.agent.process import limit_malloc
 from nodeguard.cli.agent_options import agent_options, build_parser
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.commands.check import exit_code
 from nodeguard.cli.options import validate_platform, warn_about_instance_type
+from nodeguard.cli.scope import exit_code
 from nodeguard.cli.usage import OK, UNKNOWN
 from nodeguard.model.catalogue import Catalogue
 

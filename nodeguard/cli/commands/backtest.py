@@ -18,7 +18,7 @@ from nodeguard.cli.streams import as_document, print_error, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.fleet.state.history_events import HistoryEvent, in_time_order
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Policy

@@ -21,13 +21,13 @@ from nodeguard.cli.options import (
     add_runbook_url_base,
     directory,
 )
-from nodeguard.cli.scope import unrecorded_nvml
+from nodeguard.cli.scope import exit_code, unrecorded_nvml
 from nodeguard.cli.streams import as_document, is_document, is_terminal, print_output
-from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, UsageError, duration
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.fleet_api.view import Section, View
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.finding import Finding, Health, Verdict
+from nodeguard.model.finding import Finding
 from nodeguard.model.recovery import Recovery, Site, recovery_commands
 from nodeguard.sources.pci import PciSource
 from nodeguard.sources.registry import all_sources
@@ -183,20 +183,6 @@ def live_site(site: Site, environ: Mapping[str, str], exists: Callable[[str], bo
         # slurmd takes the host name up to the first dot.
         return replace(site, scheduler="slurm", node=site.node.partition(".")[0])
     return site
-
-
-def exit_code(verdict: Verdict, *, strict: bool, fail_on: str = "warning") -> int:
-    """Return the exit code of a verdict.
-
-    strict: whether unreadable data counts, where nothing is fatal. fail_on: the lowest health that does not
-    exit with OK, or `never`.
-    """
-    fails = fail_on != "never" and verdict.health.rank >= Health(fail_on).rank
-    if verdict.health == Health.FATAL and fails:
-        return FATAL
-    if not verdict.evaluated or (strict and verdict.read_failures):
-        return UNKNOWN
-    return WARNING if verdict.health != Health.OK and fails else OK
 
 
 def action_commands(catalogue: Catalogue, site: Site) -> Callable[[Finding], tuple[str, ...]]:

@@ -11,7 +11,7 @@ from nodeguard.cli.render.terminal import StyledLine, StyledText, format_lines
 from nodeguard.cli.streams import document_or_text, print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 from nodeguard.fleet_api.text.check import check_facts
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Health

@@ -25,7 +25,7 @@ from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet_api.schema.action import ActionList, ActionView
 from nodeguard.fleet_api.schema.drain import DrainPreview
 from nodeguard.fleet_api.text.drain import leaving_pods, preview_view
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.model.action import ActionState
 
 # Seconds between two looks at the drains.

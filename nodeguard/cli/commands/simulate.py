@@ -12,7 +12,7 @@ from nodeguard.cli.render.scenario import scenarios_view
 from nodeguard.cli.render.terminal import PLAIN, format_view
 from nodeguard.cli.streams import document_or_text, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, whole_number
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.fleet_api.view import Field, Heading, Section, View
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.policy import Mode, Policy, default_policy

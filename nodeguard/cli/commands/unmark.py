@@ -12,7 +12,7 @@ from nodeguard.cli.options import USER_KUBECONFIG, add_by, add_kubeconfig, add_o
 from nodeguard.cli.streams import print_error, require_fit
 from nodeguard.cli.usage import MISSING_EXTRA, OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.wording import count_noun
 
 
 def run(options: Namespace) -> int:

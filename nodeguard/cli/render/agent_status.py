@@ -14,7 +14,7 @@ from nodeguard.cli.render.terminal import format_time
 from nodeguard.cli.render.verdict import VerdictText, verdict_view
 from nodeguard.cli.render.verdict_json import FindingOutput, HealthOutput, finding_output
 from nodeguard.cli.scope import verdict_data_status
-from nodeguard.fleet_api.text.phrases import count_noun, format_age
+from nodeguard.fleet_api.text.wording import count_noun, format_age
 from nodeguard.fleet_api.view import Field, Section, View, badge_heading
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.instant import Instant, rfc3339

@@ -13,7 +13,8 @@ from nodeguard.backtest.mark_tracker import MarkEnd
 from nodeguard.backtest.policy_difference import OnlyUnderOne, PolicyDifference, compare_policies
 from nodeguard.backtest.policy_result import DomainResult, PolicyResult
 from nodeguard.cli.render.terminal import Layout, StyledLine, StyledText, format_time, view_lines
-from nodeguard.fleet_api.text.phrases import STYLES, count_noun, target_text
+from nodeguard.fleet_api.text.phrases import STYLES
+from nodeguard.fleet_api.text.wording import count_noun, target_text
 from nodeguard.fleet_api.view import Field, Heading, Note, Section, View, badge_heading
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.cli.usage import UsageError, did_you_mean, quoted
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.model.catalogue import Catalogue
 
 # Words of a text that is a sentence rather than words to search for.

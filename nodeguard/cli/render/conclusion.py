@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from nodeguard.cli.scope import reported_health
-from nodeguard.fleet_api.text.phrases import count_noun, target_text
+from nodeguard.fleet_api.text.wording import count_noun, target_text
 from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import rfc3339

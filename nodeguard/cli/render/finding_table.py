@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.render.resources import Column, ResourceTable, resource_lines
 from nodeguard.cli.render.terminal import StyledLine, StyledText
-from nodeguard.fleet_api.text.phrases import target_text
+from nodeguard.fleet_api.text.wording import target_text
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Finding
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.fleet_api.schema.history import HistoryEntry, HistoryView
 from nodeguard.fleet_api.text.history import CHANGE_STYLES
-from nodeguard.fleet_api.text.phrases import api_time
+from nodeguard.fleet_api.text.wording import api_time
 
 # Columns of the time and of the change.
 _CHANGE = 13

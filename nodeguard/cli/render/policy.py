@@ -9,7 +9,7 @@ from nodeguard.config.amounts import format_share
 from nodeguard.fleet.budget_limits import CONFIRMED_SHARE, fleet_limits
 from nodeguard.fleet.policy_rules import drain_after, drained_checks, hold_on_check, mode_of
 from nodeguard.fleet.state.topology.topologies import is_pattern
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.fleet_api.view import Field, Heading, Section, View
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.drain import DrainMode

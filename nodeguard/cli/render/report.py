@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nodeguard.backtest.availability import AvailabilityReport, Figures, GroupFigures
 from nodeguard.cli.render.terminal import StyledLine, StyledText, view_lines
-from nodeguard.fleet_api.text.phrases import api_time, count_noun
+from nodeguard.fleet_api.text.wording import api_time, count_noun
 from nodeguard.fleet_api.view import Field, Section, View, badge_heading
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.printable import printable

@@ -16,15 +16,8 @@ from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
 from nodeguard.fleet_api.schema.status import BudgetView
 from nodeguard.fleet_api.text.check import clearing_text
 from nodeguard.fleet_api.text.domain import domain_state
-from nodeguard.fleet_api.text.phrases import (
-    STYLES,
-    budget_name,
-    check_name,
-    count_noun,
-    node_notes,
-    number_text,
-    target_text,
-)
+from nodeguard.fleet_api.text.phrases import STYLES, budget_name, check_name, node_notes
+from nodeguard.fleet_api.text.wording import count_noun, number_text, target_text
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.action import ActionKind, ActionState
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.fleet_api.view import Field, Heading, Note, Section, View
 from nodeguard.simulate.scenario_run import Outcome, ScenarioResult
 from nodeguard.simulate.scenarios import Expectation

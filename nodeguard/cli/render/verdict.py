@@ -22,7 +22,7 @@ from nodeguard.cli.render.conclusion import (
 from nodeguard.cli.render.terminal import format_time
 from nodeguard.cli.scope import reported_health
 from nodeguard.fleet_api.text.finding import FindingTexts, finding_section
-from nodeguard.fleet_api.text.phrases import count_noun, first_names, format_age, target_text
+from nodeguard.fleet_api.text.wording import count_noun, first_names, format_age, target_text
 from nodeguard.fleet_api.view import Field, Heading, Note, Section, View, badge_heading
 from nodeguard.model.finding import CounterTotal, Evidence, Finding, PassedFamily, ReadFailure, Verdict
 from nodeguard.model.hardware import Hardware

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nodeguard.fleet_api.text.check import explanation
-from nodeguard.fleet_api.text.phrases import first_names
+from nodeguard.fleet_api.text.wording import first_names
 from nodeguard.fleet_api.view import Field, Note, Row, View
 from nodeguard.model.catalogue import Alert, Word
 from nodeguard.model.signal import Signal

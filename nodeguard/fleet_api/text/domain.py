@@ -8,18 +8,20 @@ from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary, DomainV
 from nodeguard.fleet_api.text.job import job_fields
 from nodeguard.fleet_api.text.phrases import (
     STYLES,
+    guidance_section,
+    missing_label_text,
+    suppressed_check_text,
+    topology_source,
+    topology_text,
+)
+from nodeguard.fleet_api.text.wording import (
     api_time,
     count_noun,
     first_names,
     format_age,
-    guidance_section,
-    missing_label_text,
     names_text,
-    suppressed_check_text,
     target_text,
     time_and_age,
-    topology_source,
-    topology_text,
 )
 from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, Subject, View, badge_heading, see
 from nodeguard.judge.formatting import format_duration

@@ -8,7 +8,7 @@ from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.drain import DrainPreview, DrainView, PodView
 from nodeguard.fleet_api.schema.status import FleetStatus
-from nodeguard.fleet_api.text.phrases import count_noun, target_text
+from nodeguard.fleet_api.text.wording import count_noun, target_text
 from nodeguard.fleet_api.view import Field, Note, Row, View, fields_view
 from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.pod import PodKey

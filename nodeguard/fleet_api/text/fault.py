@@ -12,14 +12,8 @@ from nodeguard.fleet.decide.mark_requests import resource_of
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
 from nodeguard.fleet_api.schema.node import FindingView, MarkView, NodeView
 from nodeguard.fleet_api.text.finding import FindingTexts, finding_fields, finding_heading
-from nodeguard.fleet_api.text.phrases import (
-    check_name,
-    guidance_text,
-    mark_section,
-    state_text,
-    time_and_age,
-    wait_field,
-)
+from nodeguard.fleet_api.text.phrases import check_name, guidance_text, mark_section, state_text, wait_field
+from nodeguard.fleet_api.text.wording import time_and_age
 from nodeguard.fleet_api.view import Field, Section, Subject, see
 from nodeguard.model.finding import Action, DataStatus
 from nodeguard.model.incident import GRANTED_STATES, IncidentState

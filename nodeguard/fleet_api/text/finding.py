@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from nodeguard.fleet_api.schema.node import FindingView
-from nodeguard.fleet_api.text.phrases import first_names, target_text
+from nodeguard.fleet_api.text.wording import first_names, target_text
 from nodeguard.fleet_api.view import Field, Heading, Section, badge_heading, commands
 from nodeguard.model.finding import Finding
 from nodeguard.model.target import target_label

@@ -15,9 +15,8 @@ from nodeguard.fleet_api.text.phrases import (
     shared_subject_state,
     state_text,
     subject_text,
-    target_text,
-    time_and_age,
 )
+from nodeguard.fleet_api.text.wording import target_text, time_and_age
 from nodeguard.fleet_api.view import Field, Note, Section, Subject, View, badge_heading, commands, see
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import ClearAnswer, IncidentState

@@ -8,7 +8,7 @@ from math import inf
 from nodeguard.fleet_api.job_outcomes import job_outcomes
 from nodeguard.fleet_api.schema.job import JobOutcomeView, JobState, RejectedPodsView
 from nodeguard.fleet_api.service_state import ServiceState
-from nodeguard.fleet_api.text.phrases import count_noun, format_age, time_and_age
+from nodeguard.fleet_api.text.wording import count_noun, format_age, time_and_age
 from nodeguard.fleet_api.view import Field
 from nodeguard.model.action import NodeAction
 from nodeguard.model.incident import Incident

@@ -20,19 +20,15 @@ from nodeguard.fleet_api.text.fault import (
 )
 from nodeguard.fleet_api.text.job import job_fields, rejected_pods_fields
 from nodeguard.fleet_api.text.phrases import (
-    api_time,
     budget_text,
     check_name,
-    count_noun,
-    first_names,
-    format_age,
     injected_field,
     mark_section,
     refused_field,
     repeat_offender_text,
     state_text,
-    target_text,
 )
+from nodeguard.fleet_api.text.wording import api_time, count_noun, first_names, format_age, target_text
 from nodeguard.fleet_api.view import Field, Section, Subject, View, badge_heading, see
 from nodeguard.model.action import ActionKind, ActionState
 from nodeguard.model.finding import DataStatus

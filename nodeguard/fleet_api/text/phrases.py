@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from nodeguard.fleet.diagnosis.results import CHECK, JOB
 from nodeguard.fleet.state.node_placement import POOL
@@ -19,17 +19,25 @@ from nodeguard.fleet_api.schema.status import (
     InjectedFaultView,
     RepeatOffenderView,
 )
+from nodeguard.fleet_api.text.wording import (
+    api_time,
+    count_noun,
+    first_names,
+    format_age,
+    names_text,
+    number_text,
+    target_text,
+    time_and_age,
+    time_left,
+)
 from nodeguard.fleet_api.view import Field, Section, badge_heading
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.diagnosis import Guidance
-from nodeguard.model.hardware import Hardware, hardware_label
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
 from nodeguard.model.mark import Requester, mark_kind
-from nodeguard.model.target import NODE, target_label
+from nodeguard.model.target import target_label
 
-_SHOWN = 4
-_NAMES_SHOWN = 3
 _LEAST_SHOWN = 0.05
 
 # Style by state: it highlights a fault on a node that still takes work.
@@ -88,16 +96,6 @@ def refused_field(messages: RefusedMessages) -> Field:
     return Field("refused", text, name_style="fatal")
 
 
-def format_age(seconds: float) -> str:
-    """Return how long ago a time was."""
-    return "just now" if seconds < 1 else f"{format_duration(seconds)} ago"
-
-
-def target_text(target: str, hardware: Hardware | None = None) -> str:
-    """Return a target as text: `GPU 0000:3b:00`; with the names of its GPU as in hardware_label."""
-    return "the node" if target == NODE else hardware_label(target, hardware)
-
-
 def subject_noun(node: str, domain: str, resource: str) -> str:
     """Return of what an incident is: `node`, `domain`, `check` or `job`."""
     return "node" if node else "domain" if domain else resource.partition("/")[0]
@@ -133,36 +131,6 @@ def node_notes(node: NodeSummary) -> str:
     return "; ".join(filter(None, notes))
 
 
-def time_and_age(text: str, age: float) -> str:
-    """Return a time of the API, and how long ago it was."""
-    return f"{api_time(text)}, {format_age(age)}"
-
-
-def api_time(text: str) -> str:
-    """Return a time of the API as tables show it."""
-    return text.replace("T", " ").replace("Z", " UTC")
-
-
-def first_names(names: Iterable[str], separator: str = ", ") -> str:
-    """Return the first few of some names, and the number of the others."""
-    listed = list(names)
-    rest = len(listed) - _SHOWN
-    return separator.join(listed[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def names_text(names: Sequence[str], total: int) -> str:
-    """Return the first few names. A response may omit some: total is the number that exists."""
-    shown = names[:_NAMES_SHOWN]
-    rest = total - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
-
-
-def count_noun(count: float, singular: str, plural: str = "") -> str:
-    """Return a number of things: `1 node`, `12.5 nodes`."""
-    noun = singular if count == 1 else plural or f"{singular}s"
-    return f"{number_text(count)} {noun}"
-
-
 def gpus_text(capacity: CapacityView) -> str:
     """Return how many GPUs are in service: `2512 of 2560 in service`; empty for no GPUs."""
     return f"{capacity.gpus_in_service} of {capacity.gpus} in service" if capacity.gpus else ""
@@ -185,11 +153,6 @@ def budget_use(budget: BudgetView) -> str:
     """Return how much of a budget is used: `12 of 375`."""
     suspect = f" and {count_noun(budget.suspect, 'suspect node')}" if budget.suspect else ""
     return f"{number_text(budget.used)} of {number_text(budget.limit)}{suspect}"
-
-
-def number_text(number: float) -> str:
-    """Return a number of nodes or marks as text, without an exponent: `12.5`, `100000`."""
-    return f"{number:.4g}" if abs(number) < 10_000 else f"{number:.0f}"
 
 
 def reasons_text(reasons: Sequence[ReasonCount], others: ReasonCount) -> str:
@@ -233,11 +196,6 @@ def state_text(state: IncidentState, until: str = "", seconds_left: float = 0.0)
     if state == IncidentState.PENDING:
         return f"pending (grace period, {time_left(seconds_left)})" if until else "pending (being written)"
     return state.phrase
-
-
-def time_left(seconds: float) -> str:
-    """Return how much of a period is left."""
-    return f"{format_duration(round(seconds))} left" if seconds >= 1 else "about to end"
 
 
 def dry_run_text(dry_run: DryRunView) -> str:

@@ -16,21 +16,18 @@ from nodeguard.fleet_api.text.drain import drains_fields
 from nodeguard.fleet_api.text.job import job_fields
 from nodeguard.fleet_api.text.phrases import (
     budget_text,
-    count_noun,
     dry_run_text,
     faulty_text,
-    first_names,
-    format_age,
     gpus_text,
     injected_field,
     refused_field,
     repeat_offenders_text,
     suppressed_check_text,
-    time_left,
     topology_text,
     withheld_text,
 )
 from nodeguard.fleet_api.text.status_incidents import incident_entries
+from nodeguard.fleet_api.text.wording import count_noun, first_names, format_age, time_left
 from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, Subject, View, badge_heading
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState

@@ -16,8 +16,8 @@ from nodeguard.fleet_api.text.phrases import (
     state_text,
     subject_noun,
     subject_text,
-    target_text,
 )
+from nodeguard.fleet_api.text.wording import target_text
 from nodeguard.fleet_api.view import Note, Section, badge_heading
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Action
