@@ -94,6 +94,7 @@ def test_a_plan_changes_when_a_past_charge_is_forgotten() -> None:
     made.report(0)
     made.carry_out()
     assert made.planner.state.marks.latest("uid-0").node.past_charges
+    assert seconds(made) == pytest.approx(5_000.0)
     made.after(seconds(made))
     made.carry_out()
     assert not made.planner.state.marks.latest("uid-0").node.past_charges
@@ -106,6 +107,7 @@ def test_a_plan_changes_when_a_grant_of_the_dry_run_ends() -> None:
     made.report(0)
     made.carry_out()
     assert made.planner.admissions.dry_run
+    assert seconds(made) == pytest.approx(600.0)
     made.after(seconds(made))
     made.carry_out()
     assert not made.planner.admissions.dry_run

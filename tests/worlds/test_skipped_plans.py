@@ -9,7 +9,8 @@ from tests.fleet.cluster_planner import ClusterPlan
 from tests.worlds.history import History, Step, random_history
 from tests.worlds.world import World
 
-WORLDS, PARTS = 200, 2
+# With seven of the ten parts of next_change.py removed, the first 88 of 200 worlds notice what any of them does.
+WORLDS, PARTS = 100, 2
 
 
 class LoggingWorld(World):
