@@ -48,7 +48,7 @@ def test_a_healthy_machine_is_healthy_over_time(directory: Path) -> None:
     assert judge(directory, None) == []
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_one_unreadable_path_or_call_adds_no_finding(data: st.DataObject) -> None:
     directory = data.draw(st.sampled_from(healthy()))
@@ -57,7 +57,7 @@ def test_one_unreadable_path_or_call_adds_no_finding(data: st.DataObject) -> Non
     assert judge(directory, damage) == [], str(damage)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_value_that_means_none_adds_no_finding(data: st.DataObject) -> None:
     """Of NVML, sysfs and procfs; `is_a_sign` names those that report a fault."""
@@ -68,7 +68,7 @@ def test_a_value_that_means_none_adds_no_finding(data: st.DataObject) -> None:
     assert judge(directory, damage) == [], str(damage)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_value_that_means_none_adds_no_finding_to_a_fault(data: st.DataObject) -> None:
     directory = data.draw(st.sampled_from(without_hangs()))
