@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.controlplane.cluster import Cluster
+from tests.controlplane.objects import clear_cluster
 from tests.daemonset.manifests import AGGREGATOR, NAMESPACE
 from tests.e2e.api_proxy import ApiProxy, proxied
 from tests.e2e.bulk_nodes import make_nodes
@@ -40,12 +41,13 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
 
 class Pair:
-    """Two aggregators with the reports of healthy nodes, each behind a proxy of its own."""
+    """Two aggregators with the reports of healthy nodes, each behind a proxy of its own. names: of nodes without a fault."""
 
     def __init__(
         self, fleet: Fleet, agents: Swarm, proxies: dict[Aggregator, ApiProxy], cluster: Cluster
     ) -> None:
         self.fleet, self.agents, self.proxies, self.cluster = fleet, agents, proxies, cluster
+        self.names = iter(NAMES)
 
     def leader(self) -> Aggregator:
         """Wait for a leader, and return it."""
@@ -59,20 +61,28 @@ class Pair:
     def other(self, aggregator: Aggregator) -> Aggregator:
         return next(item for item in self.proxies if item is not aggregator)
 
-    def mark(self, name: str) -> float:
-        """Report a fault of a node, and return the seconds until its mark."""
-        begin = self.agents.set_reports({name: FAULTY})
+    def fail(self) -> str:
+        """Report a fault of a node without one, and return its name."""
+        name = next(self.names)
+        self.agents.set_reports({name: FAULTY})
+        return name
+
+    def mark(self) -> float:
+        """Report a fault of a node without one, and return the seconds until its mark."""
+        begin, name = time.monotonic(), self.fail()
         next(iter(self.proxies)).until(lambda: is_marked(self.cluster, name))
         return time.monotonic() - begin
 
 
-@pytest.fixture
-def pair(controlplane: Cluster) -> Iterator[Pair]:
-    with deployed_fleet(controlplane) as fleet:
+@pytest.fixture(scope="module")
+def pair(shared_cluster: Cluster) -> Iterator[Pair]:
+    """Each test leaves one leader, another aggregator that is ready, and both with all their agents and rights."""
+    clear_cluster(shared_cluster)
+    with deployed_fleet(shared_cluster) as fleet:
         fleet.policy.write_text(POLICY)
-        uids = make_nodes(controlplane, NAMES)
+        uids = make_nodes(shared_cluster, NAMES)
         both = fleet.add_aggregators()
-        with proxied(controlplane, *both) as proxies:
+        with proxied(shared_cluster, *both) as proxies:
             for aggregator in both:
                 aggregator.start()
             fleet.distribute_ca()
@@ -81,8 +91,8 @@ def pair(controlplane: Cluster) -> Iterator[Pair]:
                 agents.wait_until_delivered()
                 for aggregator in both:
                     aggregator.ready()
-                pair = Pair(fleet, agents, dict(zip(both, proxies, strict=True)), controlplane)
-                print(f"marked after {pair.mark(NAMES[0]):.1f} s")
+                pair = Pair(fleet, agents, dict(zip(both, proxies, strict=True)), shared_cluster)
+                print(f"marked after {pair.mark():.1f} s")
                 yield pair
 
 
@@ -115,7 +125,7 @@ def test_a_leader_that_no_agent_reaches_hands_over(pair: Pair) -> None:
     print(f"frozen after {time.monotonic() - begin:.1f} s")
     status = first.query("/v1/status")
     assert status["frozen_since"]
-    seconds = pair.mark(NAMES[1])
+    seconds = pair.mark()
     print(f"marked {seconds:.1f} s after the report, {time.monotonic() - begin:.1f} s after the cut")
     assert second.metric("nodeguard_aggregator_active") == 1
     reason = obstacle(first, "standby")["reason"]
@@ -124,22 +134,22 @@ def test_a_leader_that_no_agent_reaches_hands_over(pair: Pair) -> None:
     # It stays so when the agents return.
     pair.agents.cut()
     pair.agents.wait_until_delivered()
-    assert pair.mark(NAMES[2]) < 30.0
+    assert pair.mark() < 30.0
     assert second.metric("nodeguard_aggregator_leader") == 1
 
 
 def test_a_fault_is_marked_while_each_response_of_the_api_server_is_late(pair: Pair) -> None:
-    for name, delay in zip(NAMES[1:], DELAYS, strict=False):
-        a_fault_is_marked_with_a_delay(pair, name, delay)
+    for delay in DELAYS:
+        a_fault_is_marked_with_a_delay(pair, delay)
 
 
-def a_fault_is_marked_with_a_delay(pair: Pair, name: str, delay: float) -> None:
+def a_fault_is_marked_with_a_delay(pair: Pair, delay: float) -> None:
     leader = pair.leader()
     for proxy in pair.proxies.values():
         proxy.delay(delay)
     begin = time.monotonic()
     time.sleep(10.0)
-    seconds = pair.mark(name)
+    seconds = pair.mark()
     print(f"delay {delay} s: marked after {seconds:.1f} s")
     assert time.monotonic() - begin < 40.0
     while time.monotonic() - begin < 40.0:
@@ -155,10 +165,10 @@ def test_a_leader_cut_from_the_api_server_names_the_reason(pair: Pair) -> None:
     second = pair.other(first)
     pair.proxies[first].stall()
     begin = time.monotonic()
-    pair.agents.set_reports({NAMES[1]: FAULTY})
+    name = pair.fail()
     assert obstacle(first, "api-unreachable")["reason"] == "the API server has not answered"
     print(f"the cut replica names the reason after {time.monotonic() - begin:.1f} s: {readiness(first)}")
-    second.until(lambda: is_marked(pair.cluster, NAMES[1]))
+    second.until(lambda: is_marked(pair.cluster, name))
     print(f"marked by the other after {time.monotonic() - begin:.1f} s")
     first.until(lambda: readiness(first)[0] == 503)
     print(f"not ready after {time.monotonic() - begin:.1f} s: {readiness(first)}")
@@ -180,14 +190,14 @@ def test_a_missing_right_is_named(pair: Pair) -> None:
     ]
     api.patch(cluster_role, {"rules": without})
     begin = time.monotonic()
-    pair.agents.set_reports({NAMES[1]: FAULTY})
+    name = pair.fail()
     refused = obstacle(leader, "writes-refused")
     print(f"refused writes are named after {time.monotonic() - begin:.1f} s: {refused}")
-    assert f'nodes "{NAMES[1]}" is forbidden' in refused["reason"]
+    assert f'nodes "{name}" is forbidden' in refused["reason"]
     leader.until(lambda: readiness(leader)[0] == 503)
     print(f"not ready after {time.monotonic() - begin:.1f} s: {readiness(leader)}")
     api.patch(cluster_role, {"rules": rules})
-    leader.until(lambda: is_marked(pair.cluster, NAMES[1]))
+    leader.until(lambda: is_marked(pair.cluster, name))
     leader.until(lambda: readiness(leader) == (200, "ready"))
 
     rules = api.get(role)["rules"]
