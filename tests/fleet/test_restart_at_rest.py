@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from math import inf
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -34,6 +35,9 @@ POLICY = replace(
 # of a mark; and from the loss of its agent until a Node is not ready.
 SETTLING = 30_000.0
 NOT_READY_AFTER = 45.0
+
+# Seconds of a step, until so many have passed.
+_STEPS = ((300.0, 15.0), (3_600.0, 60.0), (inf, 300.0))
 
 
 def lost() -> ReportedFinding:
@@ -79,11 +83,10 @@ class World:
 
     def pass_time(self, seconds: float) -> None:
         """Advance the time, in short steps at first, and carry out the plans."""
-        made, end = self.made, self.made.mono + seconds
-        while made.mono < end:
-            made.after(
-                min(15.0 if seconds - (end - made.mono) < 300.0 else 60.0, end - made.mono), quiet=self.quiet
-            )
+        made, begin = self.made, self.made.mono
+        while (passed := made.mono - begin) < seconds:
+            step = next(step for until, step in _STEPS if passed < until)
+            made.after(min(step, seconds - passed), quiet=self.quiet)
             for number, since in self.dark.items():
                 if made.mono - since >= NOT_READY_AFTER and made.nodes[f"uid-{number}"].ready:
                     made.change(number, ready=False, not_ready_since=made.wall)
