@@ -28,7 +28,8 @@ _PARALLEL = 8
 class Assessment(Struct, frozen=True):
     """The set of a drain as it was read. reason: why no pod of it is evicted; empty if nothing forbids it. A
     set without pods has nothing to evict. namespaces: those in which a disruption budget selects one of its
-    pods. groups: PodGroups of which all pods leave. retry_after: as of an Eviction, for its reason.
+    pods. groups: PodGroups of which all pods leave. retry_after: as of an Eviction, for its reason. ending:
+    as of a DrainSet.
     """
 
     pods: tuple[NodePod, ...] = ()
@@ -36,6 +37,7 @@ class Assessment(Struct, frozen=True):
     namespaces: frozenset[str] = frozenset()
     groups: tuple[PodGroupKey, ...] = ()
     retry_after: float = 0.0
+    ending: str = ""
 
     @property
     def uids(self) -> frozenset[str]:
@@ -74,7 +76,7 @@ async def assess(
                 protected.add(namespace)
     except PodReadError as error:
         return Assessment(reason=str(error), retry_after=error.retry_after)
-    return Assessment(found.pods, namespaces=frozenset(protected), groups=found.groups)
+    return Assessment(found.pods, namespaces=frozenset(protected), groups=found.groups, ending=found.ending)
 
 
 async def found_set(

@@ -80,7 +80,7 @@ async def _preview(
     cluster: DrainCluster, candidate: DrainCandidate, planner: Planner, drained: NodeAction | None
 ) -> DrainReport:
     assessment = await assess_now(cluster, candidate, planner, drained)
-    reason = assessment.reason
+    reason = assessment.reason or assessment.ending
     return DrainReport(
         candidate.node,
         candidate.uid,

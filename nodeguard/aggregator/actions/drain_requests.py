@@ -51,7 +51,7 @@ async def request_drains(
         action for action in store.actions() if action.kind == ActionKind.DRAIN and action.uid == node.key
     ]
     assessed = list[tuple[DrainCandidate, Assessment]]()
-    running, ended = list[NodeAction](), list[NodeAction]()
+    running, ended, ending = list[NodeAction](), list[NodeAction](), ""
     for candidate in candidates:
         drain = stored_drain(candidate, stored)
         if drain is not None and not drain.state.is_finished:
@@ -60,6 +60,7 @@ async def request_drains(
         found = await assess_now(cluster, candidate, planner, drain)
         if found.reason:
             raise DrainRefusedError(f"the pods of {node.name} stay: {found.reason}")
+        ending = ending or found.ending
         if drain is None:
             assessed.append((candidate, found))
         elif drain.state == ActionState.SUCCEEDED:
@@ -67,7 +68,7 @@ async def request_drains(
     requested = [await _recorded(store, action) for action in _requested(assessed, stored, by, now)]
     drains = (*running, *requested) or tuple(ended)
     if not drains:
-        raise DrainRefusedError(f"no pod uses the faulty hardware of {node.name}")
+        raise DrainRefusedError(ending or f"no pod uses the faulty hardware of {node.name}")
     return drains
 
 

@@ -268,7 +268,8 @@ class DrainRunner:
         """
         policy = self._fleet.policy()
         found = await assess(cluster, candidate, policy.unknown_holders, self._fleet.node_restraint)
-        found = replace(found, reason=found.reason or self._queue.earlier_drain_reason(found, None))
+        reason = found.reason or found.ending or self._queue.earlier_drain_reason(found, None)
+        found = replace(found, reason=reason)
         is_observed = policy.mode == DrainMode.OBSERVE and not found.reason
         now = self._now()
         attempt.record_assessment(found, now.mono, *[_OBSERVED_WAIT] * is_observed)

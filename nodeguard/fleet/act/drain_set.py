@@ -27,12 +27,13 @@ _LIMIT = f"a drain evicts at most {MAX_PODS}"
 
 class DrainSet(Struct, frozen=True):
     """The pods to evict. reason: why none is evicted; empty if nothing forbids it. groups: PodGroups of which
-    all pods leave.
+    all pods leave. ending: of a set without pods: those that still use the hardware, and end already.
     """
 
     pods: tuple[NodePod, ...] = ()
     reason: str = ""
     groups: tuple[PodGroupKey, ...] = ()
+    ending: str = ""
 
 
 def drain_set(
@@ -40,10 +41,10 @@ def drain_set(
 ) -> DrainSet:
     """Return the pods of a node that leave with a candidate. pods: all pods of the node that are not
     finished. unknown_holders: of the policy. An empty set without a reason has nothing to evict: no pod holds
-    the GPU, or all that do end already.
+    the GPU, or all that do are ending.
     """
     evictable = sorted((pod for pod in pods if _uses_gpus(pod)), key=lambda pod: pod.key)
-    holders: Collection[NodePod] = evictable
+    holders: Sequence[NodePod] = evictable
     if not candidate.is_whole_node:
         holders = [pod for pod in evictable if _holds(pod, candidate.gpu_ids)]
         unknown = [pod for pod in evictable if not _names_gpus(pod)]
@@ -59,7 +60,8 @@ def drain_set(
             return DrainSet(reason=f"{reason}: see drain.unknownHolders of the policy")
     staying = [pod for pod in holders if not pod.is_terminating]
     if not staying:
-        return DrainSet()
+        verb = _verb(holders, "is", "are")
+        return DrainSet(ending=f"{_names(holders)} {verb} still ending" if holders else "")
     too_many = f"{len(holders)} pods would leave: {_LIMIT}" if len(holders) > MAX_PODS else ""
     return DrainSet(tuple(holders), too_many or _useless(staying, candidate))
 

@@ -180,6 +180,15 @@ def test_a_node_without_pods_on_the_gpu_has_nothing_to_evict(preview: Command, p
     assert preview("node-0").endswith("gpu-lost: no pod to evict")
 
 
+def test_a_pod_that_does_not_end_is_shown(preview: Command, drain: Command, pods: Pods) -> None:
+    """It hangs on the GPU that was lost: no eviction helps, and the hardware still has work."""
+    pods.pods = tuple(replace(pod, is_terminating=True) for pod in pods.pods)
+    ending = "pods team-a/train-0, team-a/train-1 are still ending"
+    assert preview("node-0").endswith(f"gpu-lost: {ending}")
+    text = drain("node-0", "--yes", ask=refused)
+    assert text.endswith(f"nothing is evicted: {ending}")
+
+
 def test_a_node_without_a_quarantine_is_for_kubectl(preview: Command) -> None:
     text = "node-1 no quarantine of a fatal fault is observed on it: kubectl drain node-1 empties any node"
     assert text in preview("node-1")
