@@ -13,6 +13,7 @@ from nodeguard.cli.aggregator_client import (
     AggregatorClient,
     NotFoundError,
     RetryLaterError,
+    UnreachableError,
     add_socket,
     quote_name,
 )
@@ -114,7 +115,7 @@ def _wait(client: AggregatorClient, node: str, names: Collection[str]) -> str:
             if all(drain.state.is_finished for drain in drains):
                 break
             time.sleep(_POLL_INTERVAL)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, UnreachableError):
         print_error(f"the drain goes on: {see} shows its progress")
         raise
     left = [drain for drain in drains if drain.state != ActionState.SUCCEEDED]

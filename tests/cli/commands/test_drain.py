@@ -444,3 +444,18 @@ def test_an_interrupted_wait_leaves_the_drain_running(
     text = drain("node-0", "--yes", "--wait", ask=interrupted)
     assert "the drain goes on: nodeguard describe node node-0 shows its progress" in text
     assert not actions.reserved[0].state.is_finished
+
+
+def test_a_wait_that_loses_the_aggregator_names_where_the_drain_is_shown(
+    drain: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_seconds: float) -> None:
+        monkeypatch.setattr("nodeguard.cli.aggregator_client._UnixConnection.connect", refuse)
+
+    def refuse(_connection: object) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr("nodeguard.cli.commands.drain.time.sleep", stop)
+    text = drain("node-0", "--yes", "--wait", ask=refused)
+    goes_on = "the drain goes on: nodeguard describe node node-0 shows its progress"
+    assert f"{goes_on} nodeguard drain: no aggregator answers at" in text
