@@ -108,15 +108,19 @@ class ObservedAction(Struct, frozen=True):
     action: NodeAction | None
 
 
-_DECODER = JsonDecoder(_Object)
+_DECODER, _OBJECT = JsonDecoder(_Object), JsonDecoder(TypedObject)
 _KINDS, _STATES = frozenset(ActionKind), frozenset(ActionState)
 
 
 def decode_action(raw: msgspec.Raw | bytes) -> ObservedAction:
-    """Return the action of an object's JSON. Raises msgspec.MsgspecError."""
-    decoded = _DECODER.decode(raw)
-    meta = decoded.metadata
-    action = _known_action(decoded.spec, decoded.status)
+    """Return the action of an object's JSON. Raises msgspec.MsgspecError if it is no object."""
+    try:
+        decoded = _DECODER.decode(raw)
+    except msgspec.MsgspecError:
+        # One action of another version must not keep all others from being read.
+        meta, action = _OBJECT.decode(raw).metadata, None
+    else:
+        meta, action = decoded.metadata, _known_action(decoded.spec, decoded.status)
     if action is not None and action.key != meta.name:
         action = None
     return ObservedAction(meta.name, meta.uid, meta.version, action)

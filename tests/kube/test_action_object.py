@@ -53,6 +53,11 @@ def test_an_action_is_read_as_it_was_written(action: NodeAction, state: ActionSt
     assert observed.action == running
 
 
+def test_only_an_object_is_an_action() -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        decode_action(b'{"kind": "Status", "metadata": {}, "spec": 7}')
+
+
 def test_a_new_object_has_no_status() -> None:
     body = action_body(CLEAR, "nodeguard")
     assert "status" not in body
@@ -62,13 +67,13 @@ def test_a_new_object_has_no_status() -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    [{"action": "Reboot"}, {"request": "bob"}, {"attempt": 3}, {"findings": []}],
-    ids=["another kind", "another name", "another attempt", "nothing to do"],
+    [{"action": "Reboot"}, {"request": "bob"}, {"attempt": 3}, {"findings": []}, {"findings": {}}],
+    ids=["another kind", "another name", "another attempt", "nothing to do", "another type"],
 )
 def test_an_action_that_this_version_did_not_write_is_not_carried_on(spec: dict[str, object]) -> None:
     assert stored(CLEAR, spec).action is None
 
 
-@pytest.mark.parametrize("spec", [{"action": "Reboot"}, {"pods": []}, {"request": "bob"}])
+@pytest.mark.parametrize("spec", [{"action": "Reboot"}, {"pods": []}, {"pods": None}, {"request": "bob"}])
 def test_a_drain_without_pods_or_of_another_version_is_not_carried_on(spec: dict[str, object]) -> None:
     assert stored(DRAIN, spec).action is None
