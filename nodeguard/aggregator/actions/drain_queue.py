@@ -121,7 +121,11 @@ class DrainQueue:
         if not action.requested_by:
             return "" if self.is_enforced() else "the policy does not enforce drains now"
         is_late = self.ages.age(action, self._now()) >= _BEGIN_WITHIN
-        return f"the request is older than {format_duration(_BEGIN_WITHIN)}: repeat it" if is_late else ""
+        if not is_late:
+            return ""
+        awaited = self.attempt(action).reason
+        late = f"the request is older than {format_duration(_BEGIN_WITHIN)}: repeat it"
+        return f"{late}; it waited: {awaited}" if awaited else late
 
     def is_enforced(self) -> bool:
         """Return whether the policy begins drains."""
