@@ -34,7 +34,7 @@ from bench.evaluation.oracle_model import (
     Observed,
     UsualVotes,
 )
-from bench.evaluation.plants import KINDS
+from bench.evaluation.plants import FALSE_CHECKS, KINDS
 from bench.evaluation.symptoms import SILENT_CHECK
 from bench.evaluation.world import Cause, Fleet, JobStart, Path, World
 
@@ -259,9 +259,10 @@ class WorldOracle:
                 unlabelled=level.unlabelled, mislabelled=level.mislabelled, nodes=self._fleet.size,
             )  # fmt: skip
         elif first.kind in {"check", "observer"}:
-            checks = {check_of(cause) for cause in shown}
+            # It knows as little which check has false alarms as it knows which domain fails.
+            checks = FALSE_CHECKS if first.kind == "check" else (check_of(first),)
             members = frozenset(range(self._fleet.size)) - excluded
-            for check in sorted(checks):
+            for check in checks:
                 yield Explanation(
                     name=kind, group=f"check {check}", check=check, prior=prior / len(checks), onset=onset,
                     report=report, shares=shares, candidates=(CandidateCause(check, members),),

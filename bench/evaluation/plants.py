@@ -255,7 +255,7 @@ def _version(background: Background, chance: Random) -> Plant | None:
 
 
 # Checks with false alarms: of each way to vote.
-_FALSE_CHECKS = (
+FALSE_CHECKS = (
     "port-down",
     "nvlink-down",
     "nic-firmware-dead",
@@ -264,13 +264,16 @@ _FALSE_CHECKS = (
     "gpu-reset-required",
 )
 
+# The one that compares two version strings: it has false alarms as soon as its node has the catalogue.
+_OF_FACTS = "driver-library-mismatch"
+
 
 def _false_alarms(background: Background, chance: Random) -> Plant | None:
-    """A check fires on healthy nodes: on 1, 10 or 100% of them, at once or over up to two hours; half of the
-    times with a new catalogue, which all nodes receive.
+    """A check fires on healthy nodes: on 1, 10 or 100% of them, at once or over up to two hours; with a new
+    catalogue, which all nodes receive, half of the times, and always if it finds facts.
     """
     start, size = _start(background, chance), background.fleet.size
-    check, share = chance.choice(_FALSE_CHECKS), chance.choice((0.01, 0.1, 1.0))
+    check, share = chance.choice(FALSE_CHECKS), chance.choice((0.01, 0.1, 1.0))
     lasts = chance.choice((0.0, log_uniform(10 * _MINUTE, 2 * _HOUR, chance)))
     received = _waves(range(size), start, lasts, chance)
     firing = chance.sample(range(size), max(1, round(share * size)))
@@ -281,7 +284,7 @@ def _false_alarms(background: Background, chance: Random) -> Plant | None:
         )
         for node in firing
     ]  # fmt: skip
-    is_new = chance.random() < 0.5
+    is_new = chance.random() < 0.5 or check == _OF_FACTS
     cause = Cause(
         kind="check", name=check, symptom=f"{FALSE}{check}", members=tuple(range(size)),
         start=start, end=_end(faults), share=share, spread=lasts + 10.0,

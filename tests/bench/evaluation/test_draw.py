@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from msgspec import structs
 
+from bench.evaluation.background import draw_background
 from bench.evaluation.draw import draw_world, plant_cause
 from bench.evaluation.fleets import SIZE_CLASSES
 from bench.evaluation.observed import observations, operator_changes
@@ -45,6 +48,15 @@ def test_worlds_of_one_background_differ_only_after_its_end() -> None:
         return [report for report in observations(background, plant).reports if report.at < background.before]
 
     assert earlier(world.plant) == earlier(other.plant)
+
+
+def test_a_check_of_facts_has_false_alarms_with_a_new_catalogue_only() -> None:
+    background = draw_background(64, 1)
+    plants = [KINDS["false alarms"](background, Random(number)) for number in range(60)]
+    new = {
+        (plant.causes[0].name == "driver-library-mismatch", bool(plant.versions)) for plant in plants if plant
+    }
+    assert new == {(True, True), (False, True), (False, False)}
 
 
 def test_votes_are_in_the_order_of_their_reports() -> None:

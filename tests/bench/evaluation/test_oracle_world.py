@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from bench.evaluation.draw import draw_world
 from bench.evaluation.oracle import DECIDED, NO_CAUSE
 from bench.evaluation.oracle_world import WorldOracle
+from bench.evaluation.plants import FALSE_CHECKS
 from bench.evaluation.world import NodeFault
 
 SIZE_CLASS, SEED = 64, 3
@@ -35,6 +36,14 @@ def test_no_cause_is_decided_before_it_shows(kind: str) -> None:
 def test_a_fleet_without_a_cause(kind: str) -> None:
     world = draw_world(kind, SIZE_CLASS, SEED)
     assert WorldOracle(world).posterior(world.background.until).of(NO_CAUSE) >= DECIDED
+
+
+def test_the_oracle_does_not_know_which_check_has_false_alarms() -> None:
+    world = draw_world("false alarms", SIZE_CLASS, SEED)
+    explanations = WorldOracle(world)._explanations(world.background.until, frozenset())
+    own = {item.check: item.prior for item in explanations if item.name == "false alarms"}
+    assert own.keys() == set(FALSE_CHECKS)
+    assert len(set(own.values())) == 1
 
 
 def test_causes_that_begin_one_after_another_are_decided_one_by_one() -> None:
