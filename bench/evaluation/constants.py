@@ -135,7 +135,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "suspected_checks": ("_OF_ONE", "_SHARE_OF_ONE", "_MANY", "_STRAY_CHANCE", "_MISPLACED", "_CAUSES"),
     "vote_collector": ("VOTE_INTERVAL", "_ESTABLISHED", "_OLD"),
     "vote_index": ("_FAULT_RATE", "_WARNING_RATE"),
-    "votes": ("_AFTER_RECEIPT", "_REPORTED", "_SMALL_PART"),
+    "votes": ("AFTER_RECEIPT", "BEFORE_RECEIPT", "_SMALL_PART"),
 }
 """Of modules of the diagnosis."""
 

@@ -118,13 +118,18 @@ class RecoveryPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Age at which an earlier fault no longer counts as a relapse."""
 
 
+# Part of the nodes on which a check has to fire that is enough soon after they received what evaluates it.
+_AFTER_RECEIPT = 0.6
+
+
 class SuppressionPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """When a check is suppressed, so that it sets no marks: it begins to fire on many nodes that no domain
     explains, and on more than chance explains.
     """
 
     min_nodes: Count = 5
-    """Nodes on which it begins to fire, at least."""
+    """Nodes on which it begins to fire, at least. 60% of them if each has just received another catalogue or
+    agent."""
     usual_daily_onsets: Annotated[float, Meta(gt=0.0, le=100_000.0)] = 0.33
     """Onsets a day, in the whole fleet, that are always usual."""
     significance: Probability = 1e-6
@@ -133,6 +138,11 @@ class SuppressionPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename=
     """Times within which the onsets are counted."""
     confirmed_share: Share = 0.2
     """Part of these nodes on which another source must confirm the check for the fault to be real."""
+
+    @property
+    def min_nodes_after_receipt(self) -> int:
+        """The minimum number of nodes that have just received what evaluates the check."""
+        return max(2, ceil(_AFTER_RECEIPT * self.min_nodes))
 
 
 class FaultClassChange(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

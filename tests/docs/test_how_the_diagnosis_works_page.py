@@ -143,7 +143,7 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"`significance` | {exponent(rule.significance)}",
         f"`rateMargin` | {rule.rate_margin:g}",
         f"`minNodes` | {rule.min_nodes}",
-        f"a fault of a version | {durations(votes._AFTER_RECEIPT, votes._REPORTED)}",
+        f"a fault of a version | {durations(votes.AFTER_RECEIPT, votes.BEFORE_RECEIPT)}",
         f"`gracePeriod` | {format_duration(rule.grace_period)}",
         f"`maxDailyOnsets` | {rule.max_daily_onsets}",
         f"`weakEvidence` | {weak.share:.0%}, {durations(weak.wait, weak.recent)}",

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from nodeguard.fleet.diagnosis.significance import OnsetRate, poisson_limit
+from nodeguard.fleet.diagnosis.votes import AFTER_RECEIPT
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
 _DAY = 86_400.0
@@ -146,32 +147,39 @@ class CheckFirings:
         prior: float,
         began: float,
         now: float,
+        after_receipt: Set[str] = frozenset(),
     ) -> Iterator[UnexplainedFirings]:
         """Yield, for each window, the nodes on which it fires more often than by chance and without an
         explanation. A fault that the kernel log confirms is no false alarm.
 
         are_independent: returns whether some nodes count as at least so many independent ones.
+        after_receipt: nodes with a new version that may make it fire. Fewer of them are enough.
         prior: unconfirmed onsets a day, while the fleet's own rate is not measured.
         began: when the diagnosis started.
         """
         excluded = self.kernel_confirmed.union(explained)
         unexplained = {uid: at for uid, at in self.latest.items() if uid not in excluded}
-        if len(unexplained) < self.rule.suppression.min_nodes:
+        policy = self.rule.suppression
+        if len(unexplained) < policy.min_nodes_after_receipt:
             return
-        for window in self.rule.suppression.windows:
+        received = frozenset(after_receipt & unexplained.keys() - self.unobserved)
+        counted = [(AFTER_RECEIPT, policy.min_nodes_after_receipt, received)]
+        for window in policy.windows:
             # A longer window needs as long a past. In the shortest, the findings of agents that started with
             # the aggregator seem to begin at the start. Few of them begin to fire with the others.
             is_early = now - began < window
-            if is_early and window > self.rule.suppression.windows[0]:
+            if is_early and window > policy.windows[0]:
                 break
             since = now - window
             nodes = frozenset(uid for uid, at in unexplained.items() if at > since)
             if is_early and len(nodes & self.unobserved) * 2 >= len(nodes):
                 nodes -= self.unobserved
-            if len(nodes) < self.rule.suppression.min_nodes:
+            counted.append((window, policy.min_nodes, nodes))
+        for window, least, nodes in counted:
+            if len(nodes) < least:
                 continue
             usual = self._usual_count(window, prior, began, now)
-            by_chance = poisson_limit(usual, self.rule.suppression.significance)
-            limit = max(self.rule.suppression.min_nodes, by_chance + 1)
+            by_chance = poisson_limit(usual, policy.significance)
+            limit = max(least, by_chance + 1)
             if len(nodes) >= limit and are_independent(nodes, limit):
                 yield UnexplainedFirings(window, usual, limit, nodes)

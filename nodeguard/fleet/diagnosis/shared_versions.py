@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Set
+from collections.abc import Collection, Mapping, Set
 from itertools import chain
 from math import inf
 
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.significance import significance
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
+from nodeguard.fleet.diagnosis.votes import AFTER_RECEIPT, BEFORE_RECEIPT
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
 
@@ -25,8 +26,10 @@ _MIN_SIGNIFICANCE = 6.9
 # Seconds for which a version is new on a node: a fault that begins later is more likely another one.
 _NEW_SECONDS = 14_400.0
 
-# Topologies of the versions that may make a check wrong on a fact, the likeliest first.
-_MAKES_FINDINGS = ("catalogue", "agent", "driver")
+# Topologies of the versions that evaluate checks; and of those that may make one wrong on a fact, the
+# likeliest first.
+_MAKES_CHECKS = ("catalogue", "agent")
+_MAKES_FINDINGS = (*_MAKES_CHECKS, "driver")
 
 
 def common_version(votes: VoteIndex, uids: Set[str]) -> str:
@@ -50,6 +53,20 @@ def received_version(votes: VoteIndex, uids: Collection[str], now: float) -> str
             if path.partition("/")[0] == topology and count >= _MIN_VOTER_SHARE * len(uids):
                 return path
     return ""
+
+
+def fired_after_receipt(votes: VoteIndex, onsets: Mapping[str, float]) -> set[str]:
+    """Return the nodes that received another catalogue or agent shortly before the onset of a check. onsets:
+    by uid.
+    """
+    received, members = votes.version_changes, votes.members
+    return {
+        uid
+        for uid, at in onsets.items()
+        for path in members.paths(uid)
+        if members.topology_of(path) in _MAKES_CHECKS
+        and -BEFORE_RECEIPT <= at - received.get((uid, path), inf) <= AFTER_RECEIPT
+    }
 
 
 def explaining_version(votes: VoteIndex, candidate: Candidate, now: float) -> str:

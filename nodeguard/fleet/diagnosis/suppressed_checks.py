@@ -127,7 +127,7 @@ class SuppressedChecks:
         before, self.suspected = self.suspected, {}
         for check, firings in votes.firings.items():
             scope = self._scope(self.suppressed[check]) if check in self.suppressed else frozenset[str]()
-            if scope is None or len(firings.latest) < rule.suppression.min_nodes:
+            if scope is None or len(firings.latest) < rule.suppression.min_nodes_after_receipt:
                 continue
             unexplained = unexplained_firings(check, votes, candidates, self._caused(check) | scope, now)
             if unexplained is None or not self.may_be_false(check, unexplained.nodes, now):
@@ -181,7 +181,8 @@ class SuppressedChecks:
             if now - since < self._votes.rule.grace_period:
                 continue
             domain = common_version(self._votes, unexplained.nodes)
-            if self._evidence.is_fact(check, unexplained.nodes):
+            is_few = len(unexplained.nodes) < self._votes.rule.suppression.min_nodes
+            if is_few or self._evidence.is_fact(check, unexplained.nodes):
                 domain = received_version(self._votes, unexplained.nodes, now)
             self.suppress(check, unexplained.nodes, unexplained.window, domain, now, unexplained.limit)
             del self.suspected[check]

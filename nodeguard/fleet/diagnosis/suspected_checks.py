@@ -10,7 +10,7 @@ from itertools import chain
 from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
 from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
 from nodeguard.fleet.diagnosis.results import Candidate
-from nodeguard.fleet.diagnosis.shared_versions import MAX_FLEET_SHARE, have_new_version
+from nodeguard.fleet.diagnosis.shared_versions import MAX_FLEET_SHARE, fired_after_receipt, have_new_version
 from nodeguard.fleet.diagnosis.significance import poisson_limit, significance
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
@@ -72,8 +72,9 @@ def unexplained_firings(
             or _are_concentrated(placed(recent, places | explained), places | explained, rule, members)
             for places in causes
         )
-        return is_explained and not have_new_version(votes, nodes, now)
+        return is_explained and not (nodes <= after_receipt or have_new_version(votes, nodes, now))
 
+    after_receipt = fired_after_receipt(votes, firings.latest)
     affected = set[str]().union(*(members.nodes(candidate.domain) for candidate in candidates))
     if are_everywhere(candidates, members):
         # Domains in so many places have faults of their own if the other nodes are clean. A few votes in each
@@ -87,7 +88,7 @@ def unexplained_firings(
     share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
     are_independent = partial(_are_independent, topologies=topologies, share=share, members=members)
     excluded = affected.union(explained)
-    for unexplained in firings.unexplained(excluded, are_independent, prior, votes.began, now):
+    for unexplained in firings.unexplained(excluded, are_independent, prior, votes.began, now, after_receipt):
         parents = _largest_parents(unexplained.nodes, topologies, excluded, members)
         # Without a parent: all may be misplaced nodes of domains that are excluded.
         if not have_one_cause(unexplained, chain([frozenset[str]()], parents), excluded):

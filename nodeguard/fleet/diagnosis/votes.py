@@ -212,16 +212,16 @@ class FaultVotes:
         voters = {
             uid: at
             for uid, at in all_voters.items()
-            if -_REPORTED <= at - self._received.get((uid, path), inf) <= _AFTER_RECEIPT
+            if -BEFORE_RECEIPT <= at - self._received.get((uid, path), inf) <= AFTER_RECEIPT
         }
         if len(voters) < self._rule.min_nodes:
             return
         others = len(self.current_voters(now)) - len(all_voters)
         elsewhere = max(1, len(self._members) - self._members.size(path))
-        chance = max(self.chance(_AFTER_RECEIPT, now), min(0.999, others / elsewhere))
+        chance = max(self.chance(AFTER_RECEIPT, now), min(0.999, others / elsewhere))
         received = sum(1 for uid in self._members.nodes(path) if (uid, path) in self._received)
         if significance(len(voters), received, chance) >= self._rule.significance_exponent:
-            yield _AFTER_RECEIPT, voters
+            yield AFTER_RECEIPT, voters
 
     def chance(self, window: float, now: float) -> float:
         """Return the probability that a node votes within a window by chance, with the margin."""
@@ -304,10 +304,10 @@ class FaultVotes:
 _SMALL_PART = 0.2
 
 # Seconds within which a bad version shows on a node: checks wait for up to ten minutes. Assumed.
-_AFTER_RECEIPT = 900.0
+AFTER_RECEIPT = 900.0
 
 # A report may tell a fault some seconds before it tells the version that brought it: assumed.
-_REPORTED = 60.0
+BEFORE_RECEIPT = 60.0
 
 # Maximum number of remembered onsets of a node.
 _ONSETS = 32

@@ -103,3 +103,37 @@ def test_a_suppression_ends_when_the_check_is_quiet() -> None:
     fleet.over(nodes, "gpu-lost")
     fleet.after(120.0)
     assert fleet.suppressed == {}
+
+
+@pytest.mark.parametrize(
+    ("topology", "seconds", "expected"),
+    [
+        ("catalogue", 60.0, {"gpu-reset-required": "catalogue/2"}),
+        ("agent", 600.0, {"gpu-reset-required": "agent/2"}),
+        ("driver", 60.0, {}),  # A new driver may break its nodes.
+        ("catalogue", 1_200.0, {}),
+    ],
+)
+def test_three_nodes_are_enough_soon_after_a_new_catalogue_or_agent(
+    topology: str, seconds: float, expected: dict[str, str]
+) -> None:
+    fleet = Voters()
+    for uid in fleet.nodes:
+        fleet.place(uid, catalogue="1")
+    fleet.after(86_400.0)
+    for uid in fleet.nodes:
+        fleet.place(uid, **{"catalogue": "1", topology: "2"})
+    fleet.after(seconds)
+    fleet.show([fleet.leaf(pod, 0)[0] for pod in range(3)], "gpu-reset-required", every=20.0)
+    fleet.after(60.0)
+    assert fleet.suppressed == expected
+
+
+def test_two_nodes_after_a_new_catalogue_have_faults_of_their_own() -> None:
+    fleet = Voters()
+    for version in "12":
+        for uid in fleet.nodes:
+            fleet.place(uid, catalogue=version)
+    fleet.show([fleet.leaf(pod, 0)[0] for pod in range(2)], "gpu-reset-required", every=20.0)
+    fleet.after(60.0)
+    assert fleet.suppressed == {}
