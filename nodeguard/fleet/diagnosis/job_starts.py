@@ -208,9 +208,7 @@ class JobStarts:
         may_be_of_job = matches_any(votes.vote_class.job_start_checks)
         onsets: dict[str, float] = {}
         others = list[Mapping[str, float]]()
-        for check, firings in self._votes.firings.items():
-            if votes.vote_class.name not in self._votes.classes_of(check):
-                continue
+        for check, firings in self._votes.firings_by_check(votes.vote_class.name):
             if may_be_of_job(check):
                 onsets |= {uid: at for uid, at in firings.latest.items() if at > onsets.get(uid, -inf)}
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import lru_cache
 from math import exp, inf, lgamma, log, log1p
 
@@ -31,11 +32,8 @@ _NEGLIGIBLE = 1e-9
 
 def fewest_significant(members: int, chance: float, exponent: float) -> int:
     """Return the minimum number of voters with this significance; members + 1 if there is none."""
-    few, many = 0, members + 1
-    while many - few > 1:
-        half = (few + many) // 2
-        few, many = (few, half) if significance(half, members, chance) >= exponent else (half, many)
-    return many
+    numbers = range(1, members + 1)
+    return 1 + bisect_left(numbers, exponent, key=lambda voters: significance(voters, members, chance))
 
 
 @lru_cache(maxsize=4096)

@@ -245,18 +245,17 @@ class VoteIndex:
 
     def active_nodes(self, fault_class: str, suppressed: Container[str] = ()) -> set[str]:
         """Return the nodes that show a fault class now, by checks that are not suppressed."""
-        nodes: set[str] = set()
-        for check, firings in self.firings.items():
-            if check not in suppressed and fault_class in self.classes_of(check):
-                nodes |= firings.active
-        return nodes
+        checks = self.firings_by_check(fault_class)
+        return set[str]().union(*(firings.active for check, firings in checks if check not in suppressed))
 
     def checks_of(self, fault_class: str, uids: Iterable[str]) -> Iterator[str]:
         """Yield the checks that show a fault class on any of some nodes."""
-        nodes = frozenset(uids)
-        for check, firings in self.firings.items():
-            if fault_class in self.classes_of(check) and not nodes.isdisjoint(firings.latest):
-                yield check
+        nodes, checks = frozenset(uids), self.firings_by_check(fault_class)
+        return (check for check, firings in checks if not nodes.isdisjoint(firings.latest))
+
+    def firings_by_check(self, fault_class: str) -> Iterator[tuple[str, CheckFirings]]:
+        """Yield the checks that may vote in a fault class, with their firings."""
+        return (item for item in self.firings.items() if fault_class in self.classes_of(item[0]))
 
     def tallies(self, domain: str, now: float) -> tuple[VoteTally, ...]:
         """Return the votes in a domain now, for each fault class that may be shared in its topology."""
