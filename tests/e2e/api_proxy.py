@@ -20,10 +20,6 @@ class ApiProxy:
         self._detour = detour
         self._loop = loop
 
-    @property
-    def url(self) -> str:
-        return self._detour.url
-
     def delay(self, seconds: float) -> None:
         """Deliver each response so much later."""
         self._detour.delay = seconds
@@ -46,8 +42,7 @@ def proxied(cluster: Cluster, *aggregators: Aggregator) -> Iterator[list[ApiProx
     try:
         for detour, aggregator in zip(detours, aggregators, strict=True):
             asyncio.run_coroutine_threadsafe(detour.__aenter__(), loop).result(PATIENCE)
-            text = aggregator.kubeconfig.read_text()
-            aggregator.kubeconfig.write_text(text.replace(cluster.url, detour.url))
+            aggregator.api_port = int(detour.url.rpartition(":")[2])
         yield [ApiProxy(detour, loop) for detour in detours]
     finally:
         for aggregator in aggregators:

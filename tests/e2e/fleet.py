@@ -40,6 +40,7 @@ _TOKEN, _CA = "/run/secrets/nodeguard/token", "/run/secrets/nodeguard/ca.crt"
 _POLICY = "/etc/nodeguard/policy.yaml"
 
 _RESOLVE_HOSTS = str(Path(__file__).with_name("resolve_hosts.py"))
+_SERVICE_ACCOUNT = str(Path(__file__).with_name("service_account.py"))
 
 Result = TypeVar("Result")
 
@@ -160,7 +161,8 @@ class Agent(Process):
 
 class Aggregator(Process):
     """An aggregator. address: loopback address on which it listens. pod: name of its pod. page: address of its
-    status page. options: in addition to those of the manifest.
+    status page. options: in addition to those of the manifest. api_port: of the API server, or a proxy before it.
+    kubeconfig: with its rights, for other commands.
     """
 
     def __init__(self, fleet: Fleet, address: str, pod: str) -> None:
@@ -180,11 +182,20 @@ class Aggregator(Process):
         self.socket = self._mounts.local(SOCKET_PATH)
         self.page = f"127.0.0.1:{free_ports(1)[0]}"
         self.options: Sequence[str] = ()
-        cluster, self.kubeconfig = fleet.cluster, self.directory / "kubeconfig"
-        write_kubeconfig(self.kubeconfig, cluster.url, cluster.ca, token(cluster, AGGREGATOR, pod))
+        cluster, secret = fleet.cluster, token(fleet.cluster, AGGREGATOR, pod)
+        self.api_port = cluster.port
+        self.kubeconfig = self.directory / "kubeconfig"
+        write_kubeconfig(self.kubeconfig, cluster.url, cluster.ca, secret)
+        self._account = self.directory / "account"
+        self._account.mkdir()
+        (self._account / "ca.crt").symlink_to(cluster.ca)
+        (self._account / "token").write_text(secret)
 
-    def start(self, program: Sequence[str] = ("-m", "nodeguard.cli.main")) -> None:
-        """Start it, or start it again, and publish its address. program: that Python runs."""
+    def start(self, program: Sequence[str] = ()) -> None:
+        """Start it, or start it again, and publish its address.
+
+        program: that Python runs with a kubeconfig, in place of the present nodeguard with the pod's service account.
+        """
         ports = {
             f"--listen=0.0.0.0:{_REPORTS}": f"--listen={self.address}:{self._fleet.port}",
             f"--metrics=0.0.0.0:{_METRICS}": f"--metrics={self.metrics}",
@@ -195,14 +206,17 @@ class Aggregator(Process):
         assert not ports, f"the manifest does not contain {list(ports)}"
         arguments += [f"--socket={self.socket}", *self.options]
         environment = {
-            "KUBECONFIG": str(self.kubeconfig),
+            "KUBECONFIG": str(self.kubeconfig) if program else "",
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(self.api_port),
             "POD_NAMESPACE": NAMESPACE,
             "POD_NAME": self.pod,
             "POD_IP": self.address,
             CHECKS_ENVIRONMENT: str(self._mounts.local("/etc/nodeguard-checks")),
         }
         assert {variable["name"] for variable in self._container["env"]} <= environment.keys()
-        self.launch(environment, *program, *arguments)
+        command = program or (_SERVICE_ACCOUNT, str(self._account))
+        self.launch(environment, *command, *arguments)
         self._fleet.publish_address(self.address)
 
     def ready(self) -> None:
