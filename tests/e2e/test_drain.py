@@ -165,19 +165,30 @@ def test_a_budget_that_forbids_the_eviction_keeps_the_pod(controlplane: Cluster)
         assert len(kubelet.deleted) == 1
 
 
-def test_observe_evicts_nothing_and_names_the_pods(controlplane: Cluster) -> None:
+def test_observe_evicts_nothing_until_an_operator_drains_the_node(
+    controlplane: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     with training(controlplane, "observe") as (fleet, kubelet):
         victim = holder(controlplane, gpu_ids(fleet, FAULTY)[0])
         scene.inject_gpu_fault(fleet.agents[FAULTY])
         [aggregator] = fleet.aggregators
         aggregator.until(lambda: victim in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
-        assert not drains(controlplane)
-        assert not kubelet.deleted
+        aggregator.until(lambda: "would-drain" in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
         reject_pod(controlplane)
         aggregator.until(lambda: aggregator.query(f"/v1/nodes/{FAULTY}")["rejected_pods"])
         [incident] = scene.incidents(controlplane, FAULTY)
         shown = aggregator.query(f"/v1/incidents/{incident['metadata']['name']}")["rejected_pods"]
         assert (shown["count"], shown["message"]) == (1, "GPU is lost")
+        # No client of the network can request a drain.
+        assert drain_statuses(fleet) == [404, 404, 405]
+        assert not drains(controlplane)
+        assert not kubelet.deleted
+        command = ("drain", "node", FAULTY, "--yes", "--wait", "--by", "alice", "--socket")
+        assert main([*command, str(aggregator.socket)]) == 0
+        assert capsys.readouterr().out == f"1 pod evicted from {FAULTY}\n"
+        assert kubelet.deleted == {victim}
+        [drain] = drains(controlplane)
+        assert (drain["spec"]["requestedBy"], drain["status"]["state"]) == ("alice", "Succeeded")
 
 
 def reject_pod(cluster: Cluster) -> None:
@@ -189,40 +200,20 @@ def reject_pod(cluster: Cluster) -> None:
     cluster.api.patch(f"{path}/rejected/status", {"status": status})
 
 
-def test_an_operator_drains_a_node_of_a_policy_that_only_observes(
-    controlplane: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with training(controlplane, "observe") as (fleet, kubelet):
-        victim = holder(controlplane, gpu_ids(fleet, FAULTY)[0])
-        scene.inject_gpu_fault(fleet.agents[FAULTY])
-        [aggregator] = fleet.aggregators
-        aggregator.until(lambda: victim in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
-        command = ("drain", "node", FAULTY, "--yes", "--wait", "--by", "alice", "--socket")
-        assert main([*command, str(aggregator.socket)]) == 0
-        assert capsys.readouterr().out == f"1 pod evicted from {FAULTY}\n"
-        assert kubelet.deleted == {victim}
-        [drain] = drains(controlplane)
-        assert (drain["spec"]["requestedBy"], drain["status"]["state"]) == ("alice", "Succeeded")
-
-
-def test_no_client_of_the_network_can_request_a_drain(controlplane: Cluster) -> None:
-    with training(controlplane, "observe") as (fleet, kubelet):
-        agent, [aggregator] = fleet.agents[FAULTY], fleet.aggregators
-        scene.inject_gpu_fault(agent)
-        aggregator.until(lambda: "would-drain" in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
-        headers = {"Authorization": f"Bearer {agent.token.read_text()}"}
-        statuses = list[int]()
-        for client in (
-            HTTPSConnection(aggregator.address, fleet.port, context=_create_unverified_context()),
-            HTTPConnection(aggregator.metrics),
-            HTTPConnection(aggregator.page),
-        ):
-            client.request("POST", f"/v1/nodes/{FAULTY}/drain", b"{}", headers)
-            statuses.append(client.getresponse().status)
-            client.close()
-        assert statuses == [404, 404, 405]
-        assert not drains(controlplane)
-        assert not kubelet.deleted
+def drain_statuses(fleet: Fleet) -> list[int]:
+    """Return the status of the response to a request for a drain, for each address of an aggregator."""
+    agent, [aggregator] = fleet.agents[FAULTY], fleet.aggregators
+    headers = {"Authorization": f"Bearer {agent.token.read_text()}"}
+    statuses = []
+    for client in (
+        HTTPSConnection(aggregator.address, fleet.port, context=_create_unverified_context()),
+        HTTPConnection(aggregator.metrics),
+        HTTPConnection(aggregator.page),
+    ):
+        client.request("POST", f"/v1/nodes/{FAULTY}/drain", b"{}", headers)
+        statuses.append(client.getresponse().status)
+        client.close()
+    return statuses
 
 
 def test_a_pod_gets_notice_and_leaves_early_once_its_owner_agrees(controlplane: Cluster) -> None:

@@ -96,6 +96,7 @@ def test_the_first_check_is_enforced_paused_held_and_released(fleet: Fleet, oper
     pause(fleet, operator)
     hold_and_unmark(fleet, operator)
     return_the_node(fleet, operator)
+    replace_the_authority(fleet, operator)
 
 
 def see_the_dry_run(fleet: Fleet, operator: Operator) -> None:
@@ -164,6 +165,26 @@ def return_the_node(fleet: Fleet, operator: Operator) -> None:
     aggregator.until(lambda: scene.is_marked(fleet.cluster, NODE))
 
 
+def replace_the_authority(fleet: Fleet, operator: Operator) -> None:
+    agent, old = fleet.agents[NODE], fleet.ca.read_text()
+    operator.run(REPLACE, "kubectl delete -n nodeguard secret/nodeguard-ca configmap/nodeguard-ca")
+    command = "kubectl get -n nodeguard configmap/nodeguard-ca -o yaml"
+
+    def is_replaced() -> bool:
+        shown = operator.run(REPLACE, command, accept={0, 1})
+        return "BEGIN" in shown and old.splitlines()[1] not in shown
+
+    until(is_replaced, lambda: "no new authority", every=1.0)
+    # The kubelet brings the ConfigMap to the agent.
+    fleet.distribute_ca()
+    assert fleet.ca.read_text().count("BEGIN") == 1
+    agent.kill()
+    agent.start()
+    agent.until(
+        lambda: re.search(r"^nodeguard_last_acknowledged\S+ [^0]", agent.get("/metrics"), re.MULTILINE)
+    )
+
+
 @pytest.fixture
 def marked(controlplane: Cluster, tmp_path: Path) -> Iterator[Operator]:
     """An operator of a cluster with one marked node."""
@@ -183,7 +204,14 @@ def incident_of(operator: Operator) -> str:
     return until(listed, lambda: "no incident", every=0.2)[0].split()[0]
 
 
-def test_an_incident_is_read_acknowledged_and_cleared(marked: Operator) -> None:
+def test_incidents_are_handled_and_the_objects_of_the_pages_are_accepted(
+    controlplane: Cluster, marked: Operator
+) -> None:
+    acknowledge_and_clear_an_incident(marked)
+    create_the_objects(controlplane, marked)
+
+
+def acknowledge_and_clear_an_incident(marked: Operator) -> None:
     name = {"NAME": incident_of(marked)}
     assert NODE in marked.run(INSTALL, "kubectl get nodeincidents")
     withheld = marked.run(INSTALL, "kubectl get nodeincidents --field-selector status.state=Withheld")
@@ -215,6 +243,45 @@ def test_an_incident_is_read_acknowledged_and_cleared(marked: Operator) -> None:
     command = 'nodeguard incidents withdraw gpu-3/port-flap --reason "the cable was damaged"'
     withdrawn = marked.run(REPORT, command, {"gpu-3/port-flap": name["NAME"]})
     assert withdrawn == f"{name['NAME']} is no longer recorded as a false alarm\n"
+
+
+def create_the_objects(controlplane: Cluster, marked: Operator) -> None:
+    node = {"NAME": NODE}
+    marked.write("policy.yaml", "defaultMode: observe\n")
+    marked.write("racks.csv", "node,rack\ngpu-7,r1\n")
+    marked.write("site.yaml", "family: site\nchecks: []\n")
+    directory = {"DIR": ".", "/etc/nodeguard/checks.d": "."}
+
+    def data(name: str) -> set[str]:
+        return set(controlplane.api.get(f"/api/v1/namespaces/nodeguard/configmaps/{name}")["data"])
+
+    apply = "kubectl create configmap nodeguard-policy -n nodeguard --from-file=policy.yaml"
+    rendered = "--dry-run=client -o yaml | kubectl apply"
+    marked.run(ENFORCE, f"{apply} {rendered} --server-side --force-conflicts -f -")
+    assert data("nodeguard-policy") == {"policy.yaml"}
+    marked.run(DOMAINS, f"{apply} --from-file=racks.csv {rendered} -f -")
+    assert data("nodeguard-policy") == {"policy.yaml", "racks.csv"}
+    marked.run(
+        DOMAINS,
+        f"kubectl annotate --overwrite node {NODE} nodeguard.dev/job=4711 "
+        "nodeguard.dev/job-start=2026-11-23T02:00:00Z",
+    )
+    for annotation in ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt"):
+        marked.run(NEIGHBOURS, f"kubectl annotate node NAME {annotation}=true", node)
+        assert scene.get_node(controlplane, NODE)["metadata"]["annotations"][annotation] == "true"
+    assert "jobs 4711" in shown(marked.run(READ, "nodeguard describe node NAME", node))
+    marked.run(INSTALL, "kubectl label namespace nodeguard pod-security.kubernetes.io/enforce=privileged")
+    marked.run(INSTALL, "kubectl annotate pods --all --all-namespaces nodeguard.dev/drain-at-")
+    marked.run(INSTALL, "kubectl create configmap nodeguard-checks -n nodeguard --from-file=DIR", directory)
+    assert data("nodeguard-checks") >= {"site.yaml"}
+    binding = "nodeguard-operators --clusterrole=nodeguard-operator --group=gpu-operators"
+    marked.run(INSTALL, f"kubectl create clusterrolebinding {binding}")
+    binding = "nodeguard-viewers --clusterrole=nodeguard-viewer --group=gpu-users"
+    marked.run(INSTALL, f"kubectl create clusterrolebinding {binding}")
+    assert "selfsubjectaccessreviews" in marked.run(INSTALL, "kubectl auth can-i --list --as=ada")
+    marked.run(FILL, "kubectl apply --server-side -f daemonset/fill")
+    marked.run(FILL, "kubectl label namespace notebooks nodeguard.dev/fill=true", {"notebooks": "default"})
+    assert marked.run(FILL, "kubectl delete -f daemonset/fill").count(" deleted") == 3
 
 
 def test_commands_of_the_fleet_pages_answer(marked: Operator) -> None:
@@ -256,65 +323,6 @@ def test_commands_of_the_fleet_pages_answer(marked: Operator) -> None:
     for command in ("nodeguard history", f"nodeguard history {NODE}", f"nodeguard history {NODE} --since 7d"):
         for change in ("opened", "marked", "resolved", "released"):
             until_shown(marked, command, f"UTC {change} {NODE}: ", CHANGED)
-
-
-def test_agents_report_again_after_the_authority_was_replaced(fleet: Fleet, operator: Operator) -> None:
-    agent, old = fleet.agents[NODE], fleet.ca.read_text()
-    operator.run(REPLACE, "kubectl delete -n nodeguard secret/nodeguard-ca configmap/nodeguard-ca")
-    command = "kubectl get -n nodeguard configmap/nodeguard-ca -o yaml"
-
-    def is_replaced() -> bool:
-        shown = operator.run(REPLACE, command, accept={0, 1})
-        return "BEGIN" in shown and old.splitlines()[1] not in shown
-
-    until(is_replaced, lambda: "no new authority", every=1.0)
-    # The kubelet brings the ConfigMap to the agent.
-    fleet.distribute_ca()
-    assert fleet.ca.read_text().count("BEGIN") == 1
-    agent.kill()
-    agent.start()
-    agent.until(
-        lambda: re.search(r"^nodeguard_last_acknowledged\S+ [^0]", agent.get("/metrics"), re.MULTILINE)
-    )
-
-
-def test_objects_of_the_pages_are_accepted_by_the_api_server(controlplane: Cluster, marked: Operator) -> None:
-    node = {"NAME": NODE}
-    marked.write("policy.yaml", "defaultMode: observe\n")
-    marked.write("racks.csv", "node,rack\ngpu-7,r1\n")
-    marked.write("site.yaml", "family: site\nchecks: []\n")
-    directory = {"DIR": ".", "/etc/nodeguard/checks.d": "."}
-
-    def data(name: str) -> set[str]:
-        return set(controlplane.api.get(f"/api/v1/namespaces/nodeguard/configmaps/{name}")["data"])
-
-    apply = "kubectl create configmap nodeguard-policy -n nodeguard --from-file=policy.yaml"
-    rendered = "--dry-run=client -o yaml | kubectl apply"
-    marked.run(ENFORCE, f"{apply} {rendered} --server-side --force-conflicts -f -")
-    assert data("nodeguard-policy") == {"policy.yaml"}
-    marked.run(DOMAINS, f"{apply} --from-file=racks.csv {rendered} -f -")
-    assert data("nodeguard-policy") == {"policy.yaml", "racks.csv"}
-    marked.run(
-        DOMAINS,
-        f"kubectl annotate --overwrite node {NODE} nodeguard.dev/job=4711 "
-        "nodeguard.dev/job-start=2026-11-23T02:00:00Z",
-    )
-    for annotation in ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt"):
-        marked.run(NEIGHBOURS, f"kubectl annotate node NAME {annotation}=true", node)
-        assert scene.get_node(controlplane, NODE)["metadata"]["annotations"][annotation] == "true"
-    assert "jobs 4711" in shown(marked.run(READ, "nodeguard describe node NAME", node))
-    marked.run(INSTALL, "kubectl label namespace nodeguard pod-security.kubernetes.io/enforce=privileged")
-    marked.run(INSTALL, "kubectl annotate pods --all --all-namespaces nodeguard.dev/drain-at-")
-    marked.run(INSTALL, "kubectl create configmap nodeguard-checks -n nodeguard --from-file=DIR", directory)
-    assert data("nodeguard-checks") >= {"site.yaml"}
-    binding = "nodeguard-operators --clusterrole=nodeguard-operator --group=gpu-operators"
-    marked.run(INSTALL, f"kubectl create clusterrolebinding {binding}")
-    binding = "nodeguard-viewers --clusterrole=nodeguard-viewer --group=gpu-users"
-    marked.run(INSTALL, f"kubectl create clusterrolebinding {binding}")
-    assert "selfsubjectaccessreviews" in marked.run(INSTALL, "kubectl auth can-i --list --as=ada")
-    marked.run(FILL, "kubectl apply --server-side -f daemonset/fill")
-    marked.run(FILL, "kubectl label namespace notebooks nodeguard.dev/fill=true", {"notebooks": "default"})
-    assert marked.run(FILL, "kubectl delete -f daemonset/fill").count(" deleted") == 3
 
 
 def test_the_manifests_are_applied_and_removed(controlplane: Cluster, tmp_path: Path) -> None:

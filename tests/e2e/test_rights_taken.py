@@ -95,56 +95,68 @@ def test_what_is_reported_without_a_right_is_so(controlplane: Cluster, tmp_path:
             agent.until(lambda: refused_rights(fleet) == [])
 
 
-def test_without_the_lease_nothing_is_marked_and_the_obstacle_is_reported(controlplane: Cluster) -> None:
+def test_the_lack_of_what_is_no_right_on_nodes_is_reported(controlplane: Cluster) -> None:
     with scene.running_fleet(controlplane, scene.ENFORCED, NODE, "gpu-2") as fleet:
         agent = fleet.agents[NODE]
-        with without_right(controlplane, "patch", "leases"):
-            agent.until(lambda: obstacle(fleet).get("kind") == "api-refuses")
-            assert "leases" in obstacle(fleet)["reason"]
-            agent.until(lambda: fleet.aggregators[0].metric("nodeguard_aggregator_active") == 0)
-            scene.inject_gpu_fault(agent)
-            agent.until(lambda: reported_state(fleet))
-            time.sleep(_REPORTED)
-            assert scene.is_unmarked(controlplane, NODE)
-            assert reported_state(fleet) != "Marked"
-        agent.until(lambda: scene.is_marked(controlplane, NODE))
-        agent.until(lambda: reported_state(fleet) == "Marked")
-        assert obstacle(fleet).get("kind") != "api-refuses"
+        for check in (check_without_lease, check_without_decisions, check_without_definition):
+            check(controlplane, fleet)
+            scene.log_driver_load(agent)
+            agent.until(lambda: scene.is_unmarked(controlplane, NODE))
+            agent.until(lambda: reported_state(fleet) in {"", "Resolved"})
+            agent.until(lambda: refused_rights(fleet) == [])
 
 
-def test_without_the_config_map_of_decisions_a_pause_is_refused(controlplane: Cluster) -> None:
-    with scene.running_fleet(controlplane, scene.ENFORCED, NODE, "gpu-2") as fleet:
-        [aggregator] = fleet.aggregators
-        socket = ("--socket", str(aggregator.socket))
-        pause = [*COMMAND, "pause", "--reason", "a bad driver", *socket]
-        # The first decision creates the ConfigMap.
-        for command in (pause, [*COMMAND, "resume", *socket]):
-            subprocess.run(command, capture_output=True, check=True)
-        aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_paused") == 0)
-        with without_right(controlplane, "patch", "configmaps"):
-            # The API server learns of the change through a watch of its own.
-            aggregator.until(lambda: not may_patch_decisions(controlplane))
-            refused = subprocess.run(pause, capture_output=True, text=True, check=False)
-            assert (refused.returncode, refused.stdout) == (3, "")
-            assert 'cannot patch resource "configmaps"' in " ".join(refused.stderr.split())
-            assert aggregator.metric("nodeguard_aggregator_paused") == 0
-            scene.inject_gpu_fault(fleet.agents[NODE])
-            fleet.agents[NODE].until(lambda: scene.is_marked(controlplane, NODE))
-        subprocess.run(pause, capture_output=True, check=True)
-        aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_paused") == 1)
-
-
-def test_a_deleted_definition_of_incidents_is_reported_until_it_is_back(controlplane: Cluster) -> None:
-    with scene.running_fleet(controlplane, scene.ENFORCED, NODE, "gpu-2") as fleet:
-        agent = fleet.agents[NODE]
-        controlplane.api.delete(DEFINITION)
-        agent.until(lambda: not controlplane.has(scene.INCIDENTS))
+def check_without_lease(cluster: Cluster, fleet: Fleet) -> None:
+    """Nothing is marked without the right to renew the lease, and the obstacle is reported."""
+    agent = fleet.agents[NODE]
+    with without_right(cluster, "patch", "leases"):
+        agent.until(lambda: obstacle(fleet).get("kind") == "api-refuses")
+        assert "leases" in obstacle(fleet)["reason"]
+        agent.until(lambda: fleet.aggregators[0].metric("nodeguard_aggregator_active") == 0)
         scene.inject_gpu_fault(agent)
-        agent.until(lambda: scene.is_marked(controlplane, NODE))
-        agent.until(lambda: refused_rights(fleet) == ["create nodeincidents"])
-        define_incidents(controlplane)
-        agent.until(lambda: scene.has_incident_state(controlplane, NODE, "Marked"))
-        agent.until(lambda: refused_rights(fleet) == [])
+        agent.until(lambda: reported_state(fleet))
+        time.sleep(_REPORTED)
+        assert scene.is_unmarked(cluster, NODE)
+        assert reported_state(fleet) != "Marked"
+    agent.until(lambda: scene.is_marked(cluster, NODE))
+    agent.until(lambda: reported_state(fleet) == "Marked")
+    assert obstacle(fleet).get("kind") != "api-refuses"
+
+
+def check_without_decisions(cluster: Cluster, fleet: Fleet) -> None:
+    """A pause is refused without the right to write the ConfigMap of decisions."""
+    [aggregator] = fleet.aggregators
+    socket = ("--socket", str(aggregator.socket))
+    pause, resume = [*COMMAND, "pause", "--reason", "a bad driver", *socket], [*COMMAND, "resume", *socket]
+    # The first decision creates the ConfigMap.
+    for command in (pause, resume):
+        subprocess.run(command, capture_output=True, check=True)
+    aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_paused") == 0)
+    with without_right(cluster, "patch", "configmaps"):
+        # The API server learns of the change through a watch of its own.
+        aggregator.until(lambda: not may_patch_decisions(cluster))
+        refused = subprocess.run(pause, capture_output=True, text=True, check=False)
+        assert (refused.returncode, refused.stdout) == (3, "")
+        assert 'cannot patch resource "configmaps"' in " ".join(refused.stderr.split())
+        assert aggregator.metric("nodeguard_aggregator_paused") == 0
+        scene.inject_gpu_fault(fleet.agents[NODE])
+        fleet.agents[NODE].until(lambda: scene.is_marked(cluster, NODE))
+    subprocess.run(pause, capture_output=True, check=True)
+    aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_paused") == 1)
+    subprocess.run(resume, capture_output=True, check=True)
+
+
+def check_without_definition(cluster: Cluster, fleet: Fleet) -> None:
+    """A deleted definition of incidents is reported until it is there again, and marks are set without it."""
+    agent = fleet.agents[NODE]
+    cluster.api.delete(DEFINITION)
+    agent.until(lambda: not cluster.has(scene.INCIDENTS))
+    scene.inject_gpu_fault(agent)
+    agent.until(lambda: scene.is_marked(cluster, NODE))
+    agent.until(lambda: refused_rights(fleet) == ["create nodeincidents"])
+    define_incidents(cluster)
+    agent.until(lambda: reported_state(fleet) == "Marked")
+    agent.until(lambda: scene.incident_state(cluster, NODE) == "Marked")
 
 
 def may_patch_decisions(cluster: Cluster) -> bool:
