@@ -15,7 +15,7 @@ from tests.aggregator.actions.random_drain_history import STEPS, History, check_
 
 pytestmark = pytest.mark.slow
 
-HISTORIES = int(os.environ.get("NODEGUARD_DRAIN_HISTORIES", "200"))
+HISTORIES = int(os.environ.get("NODEGUARD_DRAIN_HISTORIES", "120"))
 
 
 @pytest.mark.parametrize("part", range(4))
