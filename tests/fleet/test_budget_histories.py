@@ -139,7 +139,7 @@ def _is_granted(decision: MarkDecision) -> bool:
     return decision.is_granted or (decision.state == IncidentState.DRY_RUN and not decision.reason)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 @given(histories, budgets)
 def test_no_group_is_ever_above_its_printed_limit(
     history: tuple[int, list[tuple[int, str, bool]]], budget: Budget
