@@ -159,6 +159,12 @@ def _fields(properties: dict[str, Any], parent: str = "") -> Iterator[tuple[str,
 
 def open_api() -> str:
     """The API of the aggregator as an OpenAPI document, in YAML."""
+    text = yaml.dump(open_api_document(), sort_keys=False, width=110, Dumper=_Dumper)
+    return f"# Written by `make docs`; do not edit.\n{text}"
+
+
+def open_api_document() -> dict[str, Any]:
+    """The API of the aggregator as an OpenAPI document."""
     types = [*RESPONSES.values(), *BODIES.values(), requests.ErrorResponse]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     components = with_clean_descriptions(with_field_descriptions(components))
@@ -176,14 +182,12 @@ def open_api() -> str:
         if method == "post":
             operation["requestBody"] = _content(references[BODIES[path]], "")
         paths.setdefault(path, {})[method] = operation
-    document = {
+    return {
         "openapi": "3.1.0",
         "info": {"title": "nodeguard aggregator", "version": __version__},
         "paths": paths,
         "components": {"schemas": components},
     }
-    text = yaml.dump(document, sort_keys=False, width=110, Dumper=_Dumper)
-    return f"# Written by `make docs`; do not edit.\n{text}"
 
 
 class _Dumper(yaml.SafeDumper):

@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
-import yaml
 
 from nodeguard.fleet.decide.release import WaitKind
 from nodeguard.fleet_api.domain import describe_domain
 from nodeguard.fleet_api.text.domain import domain_view
 from scripts.reference.http_fields import fields_without_meaning
-from scripts.reference.schemas import open_api
+from scripts.reference.schemas import open_api_document
 from tests.cli.fleet_output import LEADER, look
 from tests.fleet.leaves import FIRST
 from tests.fleet_api.text.test_domain import FABRIC
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs" / "tasks" / "read-the-fleet.md").read_text("utf-8")
-SCHEMAS: dict[str, dict[str, Any]] = yaml.safe_load(open_api())["components"]["schemas"]
+SCHEMAS: dict[str, dict[str, Any]] = open_api_document()["components"]["schemas"]
 
 
 @pytest.mark.parametrize("name", [name for name, schema in SCHEMAS.items() if "properties" in schema])

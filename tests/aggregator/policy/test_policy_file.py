@@ -353,12 +353,10 @@ def names(schema: Any) -> list[str]:
     return sorted({name for part in schema["$defs"].values() for name in part.get("properties", {})})
 
 
+NAMES = names(json_schema())
 ANYTHING = st.recursive(
     SCALARS,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(names(json_schema())), inner, max_size=4)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
     max_leaves=12,
 )
 
