@@ -127,3 +127,16 @@ def test_a_request_by_hand_waits_for_ten_minutes_at_most(limited: str) -> None:
     late = "no pod was evicted: the request is older than 10m: repeat it; it waited: "
     assert scene.drain.message.startswith(late)
     assert scene.drain.message.endswith(BUSY)
+
+
+def test_a_begun_request_evicts_nothing_until_its_whole_set_may_leave_again() -> None:
+    scene = BusyScene("evict", 10.0)
+    scene.request()
+    scene.play(8.0)
+    assert scene.drain.begun_at
+    scene.limited = "dry run"
+    scene.play(60.0)
+    assert (scene.drain.state, scene.evicted) == (ActionState.RUNNING, {})
+    scene.limited = ""
+    scene.play(60.0)
+    assert (scene.drain.state, scene.evicted_names) == (ActionState.SUCCEEDED, GANG_NAMES)
