@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import re
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -135,8 +136,8 @@ def test_bundles_without_a_scenario_are_pruned(generated: Path) -> None:
 
 def test_concurrent_processes_get_a_complete_bundle(generated: Path) -> None:
     build("gpu-hot").save(generated / "reference")
-    with multiprocessing.get_context("fork").Pool(8) as pool:
-        results = pool.map(_entries_of, ["gpu-hot"] * 24)
+    with ProcessPoolExecutor(8, mp_context=multiprocessing.get_context("fork")) as pool:
+        results = list(pool.map(_entries_of, ["gpu-hot"] * 24))
     assert all(result == entries(generated / "reference" / "gpu-hot") for result in results)
 
 

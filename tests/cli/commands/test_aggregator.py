@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+import signal
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,16 @@ def test_a_page_for_the_network_is_refused_with_the_remedy(
     assert "the page has no login: use 127.0.0.1:9436 with kubectl port-forward" in capsys.readouterr().err
 
 
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    """Restore the handlers of signals: the event loop of an aggregator leaves its own."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signals")
 def test_garbage_is_collected_while_the_aggregator_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
