@@ -33,9 +33,8 @@ class KubeconfigCredentials:
         """Prepare TLS. Raises OSError for a certificate that cannot be read."""
         self._configuration = configuration
         self.url = str(configuration.host).rstrip("/")
+        self.ssl_context = _ssl_context(configuration) if self.url.startswith("https:") else None
         self.proxy: str | None = configuration.proxy
-        uses_tls = any(url.startswith("https:") for url in (self.url, self.proxy or ""))
-        self.ssl_context = _ssl_context(configuration) if uses_tls else None
         self.server_name: str | None = configuration.tls_server_name
 
     async def authorization(self) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from nodeguard.config.regular_file import read_regular_file
 
@@ -20,17 +18,3 @@ def client_context(authority_file: str | None = None, authorities: str | None = 
     # From 3.13 on, Python refuses authorities without some extensions. Sites and old clusters use such ones.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
-
-
-@contextmanager
-def without_system_authorities() -> Iterator[None]:
-    """Leave the authorities of the system out of contexts that are created in this block.
-
-    aiohttp creates one as it is imported, for connections without a context of their own. nodeguard has no
-    such connections, and to read the authorities takes a tenth of the start of an aggregator.
-    """
-    ssl.SSLContext.set_default_verify_paths = lambda self: None  # type: ignore[method-assign]  # noqa: ARG005
-    try:
-        yield
-    finally:
-        del ssl.SSLContext.set_default_verify_paths  # that of its base class

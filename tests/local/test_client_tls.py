@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtensionOID
 
-from nodeguard.local.client_tls import client_context, without_system_authorities
+from nodeguard.local.client_tls import client_context
 from tests.controlplane.certificates import Authority
 
 
@@ -40,13 +40,3 @@ async def test_another_authority_is_not_trusted(tmp_path: Path) -> None:
         await connect(client_context(str(own.certificate)), other)
     with pytest.raises(ssl.SSLCertVerificationError):
         await connect(client_context(), other)
-
-
-def test_the_authorities_of_the_system_are_left_out_in_the_block_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(Authority(tmp_path).certificate))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
-    with without_system_authorities():
-        assert ssl.create_default_context().get_ca_certs() == []
-    assert len(ssl.create_default_context().get_ca_certs()) == 1

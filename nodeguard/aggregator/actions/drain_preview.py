@@ -39,7 +39,7 @@ async def preview_drain(
     now: Instant,
 ) -> DrainPreview:
     """Return what a drain of a node would evict now. drains: of the fleet; running ones stay as they are.
-    actions: all that are stored. Raises PodReadError if the API server is to be asked again.
+    actions: all that are stored. Raises PodReadError if the API server should be asked again.
     """
     reports = [drain for drain in drains if drain.uid == node.key and drain.state == DrainState.RUNNING]
     drained = {report.resource for report in reports}
@@ -57,7 +57,7 @@ async def assess_now(
 ) -> Assessment:
     """Return the set of a candidate, and why it may not leave now: also by dry runs of its evictions.
     drained: the finished drain of its quarantine, which is not repeated; None for none. Raises PodReadError
-    if the API server is to be asked again.
+    if the API server should be asked again.
     """
     unknown_holders = planner.policy.drain.unknown_holders
     found = await assess(cluster, candidate, unknown_holders, partial(node_restraint, planner))

@@ -36,7 +36,7 @@ async def request_drains(
     """Record the drains of all faulty resources of a node with pods, and return them with those that run
     already. If nothing is left to evict, return those that succeeded in this quarantine. by: name of the
     operator. Raises DrainRefusedError if something keeps the pods of one resource, PodReadError if the API
-    server is to be asked again, and ActionStoreError.
+    server should be asked again, and ActionStoreError.
     """
     policy = planner.policy.drain
     if policy.mode == DrainMode.DISABLED:

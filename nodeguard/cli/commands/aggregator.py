@@ -16,7 +16,6 @@ from nodeguard.aggregator.options import SERVICE_NAME, AggregatorOptions
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_kubeconfig, directory
 from nodeguard.cli.usage import MISSING_EXTRA, OK, UNKNOWN, ArgumentParser, UsageError, address
-from nodeguard.local.client_tls import without_system_authorities
 from nodeguard.local.logs import FORMATS, LEVELS, start_logging
 from nodeguard.model.failure import UserError
 from nodeguard.model.projection import project
@@ -47,8 +46,7 @@ def run(parsed: Namespace) -> int:
 
 
 async def _run(options: AggregatorOptions) -> int:
-    with without_system_authorities():
-        from nodeguard.aggregator.app import AggregatorApp  # noqa: PLC0415 - imports the servers
+    from nodeguard.aggregator.app import AggregatorApp  # noqa: PLC0415 - imports the servers
 
     catalogue, _ = load_catalogue(options.checks)
     stopped = asyncio.Event()
