@@ -12,7 +12,9 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.policy_rules import mode_of
 from nodeguard.fleet_api.incident import all_incidents
 from nodeguard.model.finding import Health
+from nodeguard.model.hardware import hardware_label
 from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.job import jobs_text
 from nodeguard.model.mark import MARK_OF_HEALTH
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.pipeline.verdict_metrics import INJECTED, injected_label
@@ -21,8 +23,9 @@ from nodeguard.pipeline.verdict_metrics import INJECTED, injected_label
 _MAX_INCIDENTS = 500
 
 # An alert on the first four labels fires once for each incident: they do not change while it is open. mode
-# changes with the policy only.
-_LABELS = ("incident", "kind", "node", "target", "health", "cause", "action", "mode")
+# changes with the policy only. The text of an alert has the others.
+_LABELS = ("incident", "kind", "node", "target", "health", "cause", "action", "mode", "state", "part")
+_OPTIONAL_LABELS = ("owner", "jobs")
 
 
 def incident_families(planner: Planner) -> Iterator[Metric]:
@@ -56,16 +59,20 @@ def incident_families(planner: Planner) -> Iterator[Metric]:
         PREFIX + "incident",
         "1 for each suspect or fatal incident that is not in its grace period, not part of another incident, "
         f"and not on a node under maintenance; the first {_MAX_INCIDENTS}, fatal first. mode: enforce if its "
-        f"mark is enforced, else observe. One of an injected fault has the label {INJECTED}, and comes after "
-        "all real ones.",
+        "mark is enforced, else observe. part: the target as text. owner: the team that acts on a degraded "
+        "domain. jobs: those on its nodes. "
+        f"One of an injected fault has the label {INJECTED}, and comes after all real ones.",
     )
     reported = (incident for incident in incidents if _is_reported(planner, incident))
     for incident in sorted(reported, key=_order)[:_MAX_INCIDENTS]:
         kind = "domain" if incident.domain else "node"
         mode = _mode(planner.policy, incident)
         values = (incident.health.value, incident.cause, incident.action.value, mode.value)
-        texts = (incident.name, kind, incident.node, incident.target, *values)
+        part = hardware_label(incident.target, incident.hardware)
+        texts = (incident.name, kind, incident.node, incident.target, *values, incident.state.slug, part)
         labels = dict(zip(_LABELS, texts, strict=True))
+        optional = (incident.owner, jobs_text(incident.jobs, incident.jobs_omitted))
+        labels |= {name: text for name, text in zip(_OPTIONAL_LABELS, optional, strict=True) if text}
         family.add_sample(family.name, {**labels, **injected_label(injected=incident.injected)}, 1)
     yield family
 

@@ -86,15 +86,13 @@ def shows_decision(state: FleetState, decision: NodeDecision, writes: MarkWrites
     return (observed.records, observed.present) == (decision.records, kinds)
 
 
-def health_facts(
-    record: MarkRecord, report: LatestReport | None, proven: Container[CauseKey], degraded: str
-) -> HealthFacts:
-    """Return the facts about the record of a node.
+def health_facts(record: MarkRecord, report: LatestReport | None, proven: Container[CauseKey]) -> HealthFacts:
+    """Return the facts about the record of a node, without those of a degraded domain.
 
     report: the node's latest report, None if there is none. proven: the causes that are over and in their
-    soak period. degraded: evidence of the first domain of the record.
+    soak period.
     """
-    return HealthFacts(tuple(_cause_facts(cause, report, proven) for cause in record.causes), degraded)
+    return HealthFacts(tuple(_cause_facts(cause, report, proven) for cause in record.causes))
 
 
 def _cause_facts(cause: MarkCause, report: LatestReport | None, proven: Container[CauseKey]) -> CauseFacts:

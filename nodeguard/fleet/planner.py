@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from math import inf
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.components.component_faults import ComponentFaultTracker
 from nodeguard.fleet.decide.admission import Admissions
 from nodeguard.fleet.decide.admission_state import AdmissionContext
@@ -359,6 +361,8 @@ class Planner:
 
     def _facts(self, uid: str, record: MarkRecord) -> HealthFacts:
         """Return the facts about the record of a node."""
+        facts = health_facts(record, self.reports.get(uid), self.releases.proofs.get(uid, {}))
         decision = self.domain_marks.decision(record.degraded[0].domain) if record.degraded else None
-        reason = decision.evidence if decision is not None else ""
-        return health_facts(record, self.reports.get(uid), self.releases.proofs.get(uid, {}), reason)
+        if decision is None:
+            return facts
+        return replace(facts, degraded=decision.evidence, owner=decision.owner)

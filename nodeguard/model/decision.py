@@ -46,6 +46,8 @@ class HealthFacts(Struct, frozen=True):
     """Of the marks of the whole node, in the order of the record."""
     degraded: str = ""
     """Evidence of the first degraded domain of the record; empty for none."""
+    owner: str = ""
+    """The team that acts on this domain; empty if none is named."""
 
 
 class NodeDecision(Struct, frozen=True, dict=True):

@@ -115,7 +115,8 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     a check or a job; None for others. jobs: the jobs on its nodes since it was opened, as far as they were
     read; jobs_omitted: number of further ones. injected: whether operators injected its faults; a real fault
     of the same target has an incident of its own. hardware: of the GPU, as last known. write: why the mark
-    is not on its object, or still is; None if it is as the state says. symptoms_omitted: number of symptoms
+    is not on its object, or still is; None if it is as the state says. owner: the team that acts on a
+    degraded domain; empty if none is named, and for other incidents. symptoms_omitted: number of symptoms
     beyond the listed ones, at the time of `message`.
     """
 
@@ -150,6 +151,7 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     injected: bool = False
     hardware: Hardware | None = None
     write: WriteState | None = None
+    owner: str = ""
 
     @property
     def worst_health(self) -> Health:

@@ -7,8 +7,11 @@ from nodeguard.aggregator import incident_metrics
 from nodeguard.aggregator.incident_metrics import incident_families
 from nodeguard.aggregator.service_collector import count_out_of_service
 from nodeguard.model.finding import Health
+from nodeguard.model.hardware import Hardware
+from nodeguard.model.job import NodeJob
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import Mode, ModeRule
+from tests.fleet.leaves import FIRST, faulty
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 from tests.fleet.test_injection import ALLOWED, inject
 
@@ -22,8 +25,7 @@ def test_injected_faults_take_no_series_of_real_ones(monkeypatch: pytest.MonkeyP
     fleet.after(5.0)
     fleet.report(5, finding(age=0.0))
     fleet.carry_out()
-    [family] = (family for family in incident_families(fleet.planner) if family.name.endswith("_incident"))
-    assert [(sample.labels["node"], sample.labels.get("injected")) for sample in family.samples] == [
+    assert [(labels["node"], labels.get("injected")) for labels in labels_of(fleet)] == [
         ("node-5", None),
         ("node-0", "true"),
     ]
@@ -35,11 +37,26 @@ def test_an_incident_has_the_mode_of_its_mark() -> None:
     fleet.report(0, finding())
     fleet.report(1, finding(health=Health.SUSPECT))
     fleet.carry_out()
-    [family] = (family for family in incident_families(fleet.planner) if family.name.endswith("_incident"))
-    assert [(sample.labels["node"], sample.labels["mode"]) for sample in family.samples] == [
+    assert [(labels["node"], labels["mode"]) for labels in labels_of(fleet)] == [
         ("node-0", "enforce"),
         ("node-1", "observe"),
     ]
+
+
+def test_an_incident_has_what_the_text_of_an_alert_needs() -> None:
+    fleet = faulty()
+    fleet.planner.state.update_jobs("uid-9", (NodeJob("team-a/train"),))
+    fleet.report(9, finding(hardware=Hardware(5, "165", module_id=6)))
+    fleet.carry_out()
+    node, domain = labels_of(fleet)
+    assert (domain["target"], domain["owner"], domain["state"]) == (FIRST, "the network team", "marked")
+    assert (node["part"], node["jobs"]) == ("GPU 5 (0000:3b:00, serial 165, module 6)", "team-a/train")
+    assert "owner" not in node
+
+
+def labels_of(fleet: Fleet) -> list[dict[str, str]]:
+    [family] = (family for family in incident_families(fleet.planner) if family.name.endswith("_incident"))
+    return [sample.labels for sample in family.samples]
 
 
 def test_stale_agents_of_nodes_that_may_be_powered_off_are_out_of_service() -> None:

@@ -147,7 +147,12 @@ PROJECTIONS = (
             "evidence[].count": "it would change the object with every report",
         },
     ),
-    Projection("incident through NodeIncident", Incident, through_cluster),
+    Projection(
+        "incident through NodeIncident",
+        Incident,
+        through_cluster,
+        omitted={"owner": "the next plan has it, from the policy"},
+    ),
     Projection(
         "incident through the file of a standalone aggregator",
         Incident,
@@ -162,6 +167,7 @@ PROJECTIONS = (
             "uid": NAMED,
             "parent": "the incident of the domain or check names the fault",
             "budget": "the reason has the budget, with its current use",
+            "owner": "the guidance has it",
             "highest_health": "it decides only whether an incident is announced again",
             "confinement.since": SUPPRESSION,
             "confinement.nodes": SUPPRESSION,
@@ -183,6 +189,7 @@ PROJECTIONS = (
                 ),
                 "the incident in full has it",
             ),
+            "owner": "the guidance has it",
             "confinement.since": SUPPRESSION,
             "confinement.nodes": SUPPRESSION,
             **dict.fromkeys(DIAGNOSIS, TAKEOVER),
@@ -212,6 +219,7 @@ PROJECTIONS = (
             "jobs[]": "the text has them",
             "jobs_omitted": "the text has it",
             "write": "the text has it",
+            "owner": "the guidance has it",
         },
     ),
     Projection(

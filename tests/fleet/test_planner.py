@@ -343,19 +343,23 @@ def test_a_late_report_counts_after_a_heartbeat_confirms_it() -> None:
     assert fleet.marked() == [0]
 
 
+def effects(fleet: Fleet) -> set[str]:
+    """Carry out a plan, and return what its Events report of the marks."""
+    messages = (event.message for event in fleet.carry_out().events)
+    return {message.partition("; ")[2].partition("; to do: ")[0] for message in messages}
+
+
 def test_a_changed_reason_of_a_withheld_mark_is_reported() -> None:
     fleet = Fleet(20, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0), budget=replace(WIDE, fleet=0.05)))
     for number in range(2):
         fleet.report(number, finding(age=0.0))
     fleet.after(60.0)
-    assert {event.message.partition("; ")[2].partition(" (")[0] for event in fleet.carry_out().events} == {
+    assert effects(fleet) == {
         "new work is kept off node node-0",
         "node node-1 is not marked: fleet budget has reached its limit: 1 of 1 node quarantined",
     }
     fleet.planner.paused = "paused by alice: a bad driver"
-    assert {event.message.partition("; ")[2].partition(" (")[0] for event in fleet.carry_out().events} == {
-        "node node-1 is not marked: paused by alice: a bad driver"
-    }
+    assert effects(fleet) == {"node node-1 is not marked: paused by alice: a bad driver"}
 
 
 def test_a_taint_in_removal_is_not_foreign() -> None:

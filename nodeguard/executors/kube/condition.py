@@ -40,8 +40,9 @@ def node_condition(
     effect = f"{mark.kind.excluded_work.capitalize()} is kept off."
     if not record.causes:
         domain = record.degraded[0].domain
-        message = f"{facts.degraded or f'{domain} is degraded'}. {effect} The node needs no repair for it."
-        message = f"{message} {DETAILS_PREFIX}nodeguard describe domain {domain}"
+        happened = facts.degraded or f"{domain} is degraded"
+        repair = f"The node needs no repair for it{f': {facts.owner} acts' if facts.owner else ''}."
+        message = f"{happened}. {effect} {repair} {DETAILS_PREFIX}nodeguard describe domain {domain}"
         return NodeCondition("True", DOMAIN_DEGRADED, message)
     faults = sorted(facts.causes or map(CauseFacts, record.causes), key=_order)
     details = f"nodeguard describe node {node} ({_faults(fault.cause for fault in faults)})."

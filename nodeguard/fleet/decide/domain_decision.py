@@ -26,7 +26,8 @@ class DomainDecision(Struct, frozen=True):
     withheld. mark: the mark on its Nodes; None for none. parts: the marks of degraded parts that it replaced;
     a Node keeps them until it gets the mark of the domain. grows: whether Nodes without the mark get it.
     granted_at: when a dry run granted the mark, in seconds since the epoch; else 0. evidence: why the domain
-    is degraded; clears_when: the condition that ends it. restraint, write: of a granted mark that is not in
+    is degraded; clears_when: the condition that ends it. owner: the team that acts, empty if its fault class
+    names none. restraint, write: of a granted mark that is not in
     effect on all of its Nodes, as of MarkDecision. withholds_nodes: whether its nodes wait with it, as only
     the number of new domains in an hour withholds the mark.
     """
@@ -40,6 +41,7 @@ class DomainDecision(Struct, frozen=True):
     granted_at: float = 0.0
     evidence: str = ""
     clears_when: str = ""
+    owner: str = ""
     restraint: RestraintKind | Literal[""] = ""
     write: WriteState | None = None
     withholds_nodes: bool = False

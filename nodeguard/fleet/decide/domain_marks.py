@@ -19,7 +19,7 @@ from nodeguard.fleet.decide.domain_decision import (
 from nodeguard.fleet.decide.mark_requests import MarkRequest, is_marked_for
 from nodeguard.fleet.decide.release import ReleasedMark, without_causes
 from nodeguard.fleet.decide.restored_diagnosis import RestoredDiagnosis, degraded_marks
-from nodeguard.fleet.diagnosis.messages import clearing_message, degraded_message
+from nodeguard.fleet.diagnosis.messages import clearing_message, degraded_message, owner_of
 from nodeguard.fleet.diagnosis.results import BEFORE_FIRST_VOTE, DegradedDomain
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.fleet_state import FleetState
@@ -75,6 +75,7 @@ class DomainMarks:
                 clears_when=clearing_message(
                     decision.degraded, len(members.children(decision.degraded.domain)), rule
                 ),
+                owner=owner_of(decision.degraded, rule),
             )
             for decision in decisions
         }

@@ -100,6 +100,13 @@ def fault_class_named(rule: DiagnosisPolicy, names: Sequence[str]) -> FaultClass
     return next((item for item in rule.classes if item.name in names[:1]), None)
 
 
+def owner_of(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
+    """Return the team that acts on a degraded domain; empty if its fault class names none."""
+    fault_class = fault_class_named(rule, degraded.fault_classes)
+    guidance = fault_class.guidance if fault_class is not None else None
+    return guidance.owner if guidance is not None else ""
+
+
 def _phrase(fault_classes: tuple[str, ...], rule: DiagnosisPolicy) -> str:
     """Return what the voting nodes of the first of some fault classes do."""
     fault_class = fault_class_named(rule, fault_classes)

@@ -188,6 +188,7 @@ def domain_incident(
             first_vote=now.wall_of(degraded.began),
         ),
         write=decision.write,
+        owner=decision.owner,
     )
     return _with_symptoms(incident, voters, classes, find_symptom)
 

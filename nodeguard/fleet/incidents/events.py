@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.decide.observed_marks import DomainRemoval
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet.state.wall_clock import CLOCK_TOLERANCE
+from nodeguard.model.finding import Action
 from nodeguard.model.hardware import hardware_label
 from nodeguard.model.incident import GRANTED_STATES, Confinement, DiagnosisRecord, Incident, IncidentState
 from nodeguard.model.instant import Instant
@@ -79,10 +80,21 @@ def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
     hit = f"; jobs: {jobs}" if jobs and not after.target.startswith(JOB) else ""
     rise = f"health changed from {before.health.value} to {after.health.value}; " if before and rose else ""
     refused = f"; {after.detail}" if _is_marked_too_weakly(after) and after.detail else ""
-    message = f"{place}{fault}{rise}{_done(after)}{refused}{hit} ({after.name})"
+    message = f"{place}{fault}{rise}{_done(after)}{refused}{_to_do(after)}{hit} ({after.name})"
     return IncidentEvent(
         after.uid, after.node, reason, message[:1000], warning, after.name, ends=not after.is_open
     )
+
+
+def _to_do(incident: Incident) -> str:
+    """Return what people do about an incident, as the continuation of a sentence; empty for nothing, and
+    while it is ending.
+    """
+    if incident.state in {IncidentState.RECOVERING, IncidentState.RESOLVED}:
+        return ""
+    if incident.owner:
+        return f"; {incident.owner} acts"
+    return f"; to do: {incident.action.phrase}" if incident.node and incident.action != Action.NONE else ""
 
 
 def mark_message(incident: Incident) -> str:
@@ -165,7 +177,8 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
     # The jobs are read after the incident was opened, it may begin to recover, and a GPU may get another
     # index: that is no transition.
     is_same = record is before.diagnosis and confinement is before.confinement
-    is_same = is_same and updated.hardware == before.hardware
+    # An incident that was restored has no owner.
+    is_same = is_same and (updated.hardware, updated.owner) == (before.hardware, before.owner)
     # Another number of nodes is no change, as their symptoms are none.
     is_same = is_same and (not now.node or updated.symptoms_omitted == before.symptoms_omitted)
     return before if is_same and (jobs, jobs_omitted) == (before.jobs, before.jobs_omitted) else updated

@@ -203,7 +203,7 @@ def test_a_node_of_a_degraded_domain_needs_no_repair() -> None:
     assert condition(made, 1).reason == "DomainDegraded"
     assert condition(made, 1).message.startswith(f"{FIRST}: 8 of 8 nodes lost a link at once")
     assert condition(made, 1).message.endswith(
-        ". New gang work is kept off. The node needs no repair for it. "
+        ". New gang work is kept off. The node needs no repair for it: the network team acts. "
         f"Details: nodeguard describe domain {FIRST}"
     )
     assert MAINTENANCE_ANNOTATION not in made.nodes["uid-1"].annotations

@@ -25,12 +25,13 @@ def test_the_events_of_a_fault_describe_its_effect() -> None:
     events += fleet.carry_out().events
     prefix, name = "gpu-lost on GPU 0000:3b:00: GPU 0000:3b:00 is lost; ", events[0].incident
     assert [(event.reason, event.message) for event in events] == [
-        ("NodeguardMarked", f"{prefix}new work is kept off node node-0 ({name})"),
+        ("NodeguardMarked", f"{prefix}new work is kept off node node-0; {TO_DO} ({name})"),
         ("NodeguardRecovering", f"{prefix}node node-0: the check passes; the soak period runs ({name})"),
         ("NodeguardResolved", f"{prefix}the fault is over ({name})"),
     ]
 
 
+TO_DO = "to do: reset the GPU"
 SUSPECT = {"health": Health.SUSPECT, "message": "GPU 0000:3b:00 is slow"}
 FATAL = {"health": Health.FATAL, "message": "GPU 0000:3b:00 is lost"}
 
@@ -56,12 +57,12 @@ ROSE_TO_SUSPECT = "health changed from warning to suspect"
 
 
 def test_an_open_incident_that_becomes_fatal_has_one_event() -> None:
-    assert rise(Fleet(2)) == [("NodeguardMarked", f"{ROSE}; new work is kept off node node-0")]
+    assert rise(Fleet(2)) == [("NodeguardMarked", f"{ROSE}; new work is kept off node node-0; {TO_DO}")]
 
 
 def test_a_dry_run_that_becomes_fatal_has_one_event() -> None:
     assert rise(Fleet(2, replace(AT_ONCE, mode=Mode.OBSERVE))) == [
-        ("NodeguardDryRun", f"{ROSE}; dry run: would quarantine node node-0")
+        ("NodeguardDryRun", f"{ROSE}; dry run: would quarantine node node-0; {TO_DO}")
     ]
 
 
@@ -87,8 +88,8 @@ def test_a_quarantine_in_its_grace_period_is_not_reported_as_set() -> None:
     fleet = Fleet(2, replace(AT_ONCE, grace=GracePeriods(120.0, 0.0, 0.0)))
     suspect = "new gang work is kept off node node-0"
     assert rise(fleet) == [
-        ("NodeguardMarked", f"{ROSE}; {suspect}; quarantine is pending"),
-        ("NodeguardMarked", "new work is kept off node node-0"),
+        ("NodeguardMarked", f"{ROSE}; {suspect}; quarantine is pending; {TO_DO}"),
+        ("NodeguardMarked", f"new work is kept off node node-0; {TO_DO}"),
     ]
 
 

@@ -208,6 +208,7 @@ def test_a_degraded_domain_names_the_jobs_that_it_hits() -> None:
     wait(made, 60.0)
     [incident] = domains(made)
     assert (incident.domain, incident.jobs, incident.jobs_omitted) == ("fabric/p0/r0", (JOB,), 0)
+    assert incident.owner == "the network team"
 
 
 def test_an_incident_of_a_node_names_its_job_also_after_the_job_is_gone() -> None:
