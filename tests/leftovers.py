@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from tests.paths import ROOT
@@ -35,9 +36,17 @@ def keep_mounts() -> None:
 
 
 def system_files(parents: Iterable[Path] = SYSTEM) -> frozenset[str]:
-    """Return nodeguard's files and directories of the system."""
-    tops = [path for parent in parents for path in parent.glob("nodeguard*")]
+    """Return nodeguard's files and directories of the system.
+
+    It is called before and after each test: a directory is listed again only if its entries have changed.
+    """
+    tops = [path for parent in parents for path in _own_entries(parent, parent.stat().st_mtime_ns)]
     return frozenset(str(path) for top in tops for path in (top, *top.glob("*")))
+
+
+@lru_cache(maxsize=len(SYSTEM))
+def _own_entries(parent: Path, _changed_at: int) -> list[Path]:
+    return list(parent.glob("nodeguard*"))
 
 
 def checkout_entries(root: Path = ROOT) -> frozenset[str]:
