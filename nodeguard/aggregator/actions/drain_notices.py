@@ -222,11 +222,13 @@ class DrainNotices:
             found = await found_set(cluster, candidate, holders, self._node_restraint)
             problem = found.reason
         except PodReadError as error:
+            self._postpone(attempt, error.retry_after)
             found, problem = DrainSet(), str(error)
         staying = [pod for pod in found.pods if not pod.is_terminating]
         if notice is None:
             offer = notice_action(candidate, found, self._now().wall)
-            problem = problem or await _write(cluster, staying, pod_notice(candidate, offer), is_dry_run=True)
+            asked = pod_notice(candidate, offer)
+            problem = problem or await self._write(cluster, attempt, staying, asked, is_dry_run=True)
             attempt.reason, attempt.offer = problem, None if problem or not staying else found
             return
         if not (problem or staying):
@@ -235,7 +237,7 @@ class DrainNotices:
         attempt.removal_since = inf
         pods = unnoticed_pods(notice, staying, self._running().values())
         problem = problem or self._drain_reason(pods)
-        problem = problem or await _write(cluster, pods, pod_notice(candidate, notice), is_dry_run=False)
+        problem = problem or await self._write(cluster, attempt, pods, pod_notice(candidate, notice))
         problem = problem or await self._remove_from_others(notice, found, attempt, cluster)
         attempt.reason, attempt.has_agreed = problem, not problem and have_agreed(staying)
         if self._now().mono >= attempt.costs_due_at:
@@ -268,21 +270,21 @@ class DrainNotices:
         empty for none.
         """
         present = frozenset(pod.key.uid for pod in found.pods)
-        noticed = attempt.noticed
-        if noticed is None:
-            noticed = frozenset(key.uid for key in notice.pods)
-        attempt.noticed = noticed | present
-        if noticed <= present:
+        previous = attempt.noticed
+        if previous is None:
+            previous = frozenset(key.uid for key in notice.pods)
+        attempt.noticed = previous | present
+        if previous <= present:
             return ""
         try:
             pods = await recorded_pods(cluster, notice)
         except PodReadError as error:
+            self._postpone(attempt, error.retry_after)
             return str(error)
-        others = [pod for uid, pod in pods.items() if uid in noticed - present]
+        others = [pod for uid, pod in pods.items() if uid in previous - present]
         lasting = [item for key, item in self._running().items() if not self._is_ending(key)]
-        problem = await _write(
-            cluster, noticed_pods(notice, others, lasting), _removal(_OTHER_HARDWARE), is_dry_run=False
-        )
+        noticed = noticed_pods(notice, others, lasting)
+        problem = await self._write(cluster, attempt, noticed, _removal(_OTHER_HARDWARE))
         if not problem:
             attempt.noticed = present
         return problem
@@ -297,8 +299,9 @@ class DrainNotices:
             gone = sum(key.uid not in pods for key in notice.pods)
             lasting = [item for key, item in self._running().items() if not self._is_ending(key)]
             noticed = noticed_pods(notice, pods.values(), lasting)
-            problem = await _write(cluster, noticed, _removal(end), is_dry_run=False)
+            problem = await self._write(cluster, attempt, noticed, _removal(end))
         except PodReadError as error:
+            self._postpone(attempt, error.retry_after)
             problem = str(error)
         if problem and now.mono - attempt.removal_since < _REMOVE_WITHIN:
             attempt.reason = problem
@@ -306,6 +309,36 @@ class DrainNotices:
         message = f"{end}; pods may still show the notice: {problem}" if problem else end
         state = ActionState.SUCCEEDED if end == _LEFT else ActionState.SUPERSEDED
         attempt.outcome = ActionOutcome(state, gone, message)
+
+    async def _write(
+        self,
+        cluster: DrainCluster,
+        attempt: _Attempt,
+        pods: Collection[NodePod],
+        notice: PodNotice,
+        *,
+        is_dry_run: bool = False,
+    ) -> str:
+        """Write a notice on some pods. Returns why one of them does not get it; empty if all do. Dry runs end
+        with the first such reason: without the right, each pod has it.
+        """
+        limit, problems = asyncio.Semaphore(_PARALLEL), list[str]()
+
+        async def write(pod: NodePod) -> None:
+            async with limit:
+                if is_dry_run and problems:
+                    return
+                response = await cluster.write_notice(pod, notice, is_dry_run=is_dry_run)
+                if response.state not in _SETTLED:
+                    problems.append(f"pod {pod.key}: {response.message}")
+                    self._postpone(attempt, response.retry_after)
+
+        await asyncio.gather(*map(write, pods))
+        return next(iter(problems), "")
+
+    def _postpone(self, attempt: _Attempt, retry_after: float) -> None:
+        """Leave the API server the seconds that it asks for before the next try."""
+        attempt.due_at = max(attempt.due_at, self._now().mono + retry_after)
 
     def _end(self, notice: NodeAction, candidate: DrainCandidate | None, drain: NodeAction | None) -> str:
         """Return why a running notice ends; empty if it goes on. A drain that has begun keeps it, and so does
@@ -351,23 +384,3 @@ class DrainNotices:
 def _removal(reason: str) -> PodNotice:
     """Return what pods get in place of their notice."""
     return PodNotice("", f"nodeguard does not evict this pod: {reason}")
-
-
-async def _write(
-    cluster: DrainCluster, pods: Collection[NodePod], notice: PodNotice, *, is_dry_run: bool
-) -> str:
-    """Write a notice on some pods. Returns why one of them does not get it; empty if all do. Dry runs end
-    with the first such reason: without the right, each pod has it.
-    """
-    limit, problems = asyncio.Semaphore(_PARALLEL), list[str]()
-
-    async def write(pod: NodePod) -> None:
-        async with limit:
-            if is_dry_run and problems:
-                return
-            response = await cluster.write_notice(pod, notice, is_dry_run=is_dry_run)
-            if response.state not in _SETTLED:
-                problems.append(f"pod {pod.key}: {response.message}")
-
-    await asyncio.gather(*map(write, pods))
-    return next(iter(problems), "")

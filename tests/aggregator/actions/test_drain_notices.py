@@ -13,7 +13,7 @@ from nodeguard.fleet.act.drain_notice import WRITE_WITHIN
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode
-from nodeguard.model.eviction import Eviction, EvictionState
+from nodeguard.model.eviction import Eviction, EvictionState, PodNotice
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.job import JobRetries
 from nodeguard.model.pod import NodePod
@@ -294,6 +294,29 @@ def test_a_conflict_with_another_write_leaves_no_pod_without_its_notice() -> Non
     scene.play(20.0)
     [notice] = scene.records
     assert notice.begun_at
+    assert scene.shown_times == {rfc3339(notice.deadline)}
+
+
+@pytest.mark.parametrize("refuses_dry_runs", [True, False])
+def test_a_notice_waits_as_long_as_the_api_server_asks(
+    *, refuses_dry_runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Announced()
+    write, times = scene.write_notice, list[float]()
+
+    def overloaded(pod: NodePod, notice: PodNotice, *, is_dry_run: bool) -> Eviction:
+        if is_dry_run != refuses_dry_runs:
+            return write(pod, notice, is_dry_run=is_dry_run)
+        times.append(scene.now)
+        return Eviction(EvictionState.FAILED, "too many requests", retry_after=40.0)
+
+    monkeypatch.setattr(scene, "write_notice", overloaded)
+    scene.play(39.0)
+    assert times
+    assert max(times) - min(times) < 1.0
+    monkeypatch.setattr(scene, "write_notice", write)
+    scene.play(10.0)
+    [notice] = scene.records
     assert scene.shown_times == {rfc3339(notice.deadline)}
 
 
