@@ -111,3 +111,66 @@ def test_a_text_that_people_paste_is_explained(text: str, cause: str, check: str
 @pytest.mark.parametrize("text", ["ecc", "memory", "hanging processes of a disk", "timeout"])
 def test_words_of_a_search_are_no_message(text: str) -> None:
     assert find_program_message(MESSAGES, text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "title"),
+    [
+        # NCCL names the cause after the error of CUDA.
+        (
+            (
+                "NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 "
+                "'the operation cannot be performed in the present state'. This is usually caused by a system or "
+                "configuration error in the Fabric Manager or NVSwitches."
+            ),
+            "machine",
+            "the Fabric Manager or the NVLink fabric is not ready",
+        ),
+        # A time limit of the runtime is none of the pod.
+        (
+            "Failed to create pod sandbox: rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+            "either",
+            "the container could not be started on the node",
+        ),
+        (
+            'Readiness probe failed: Get "http://10.0.0.1/": dial tcp 10.0.0.1:80: connect: connection refused',
+            "either",
+            "a probe of the pod failed",
+        ),
+        (
+            "libnvidia-ml.so.1: cannot open shared object file: No such file or directory",
+            "either",
+            "the driver's library or program is not installed here",
+        ),
+    ],
+)
+def test_the_cause_that_a_text_names_counts(text: str, cause: str, title: str) -> None:
+    message = find_program_message(MESSAGES, text)
+    assert message is not None
+    assert (message.cause, message.title) == (cause, title)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.",
+        "NCCL INFO comm 0x1 rank 0 nranks 8 cudaDev 0 nvmlDev 0 busId 1b000 - Init COMPLETE",
+        "NCCL INFO Connected all rings",
+        "ProcessGroupNCCL initialization options: size: 8, global rank: 0, TIMEOUT(ms): 600000",
+        "ProcessGroupNCCL initialized with following options: NCCL_ASYNC_ERROR_HANDLING: 1 TIMEOUT(ms): 1800000",
+        "[Rank 0] NCCL watchdog thread started!",
+        "iteration 100/ 1000 | lm loss: 2.3E+00 | number of skipped iterations: 0 | number of nan iterations: 0 |",
+        "Node gpu-7 status is now: NodeHasNoDiskPressure",
+        "MemoryPressure False KubeletHasSufficientMemory kubelet has sufficient memory available",
+        "DiskPressure   False KubeletHasNoDiskPressure kubelet has no disk pressure",
+        "slurmctld: node gpu-7 returned to service",
+        "srun: job 1234 queued and waiting for resources",
+        "Successfully assigned team-a/train-0 to gpu-7",
+        "nvidia-smi: exit code 0",
+        "munged: Info: Processed 1 credential",
+        "systemd[1]: Started NVIDIA fabric manager service.",
+        "EDAC MC0: Giving out device to module skx_edac",
+    ],
+)
+def test_a_line_of_a_healthy_system_is_no_error(text: str) -> None:
+    assert find_program_message(MESSAGES, text) is None

@@ -75,9 +75,11 @@ def log_line_view(catalogue: Catalogue, output: LogLineOutput) -> View:
 
 
 def _pattern(catalogue: Catalogue, line: str) -> tuple[LogPattern, re.Match[str]] | None:
-    """Return the first pattern that matches a line, with and without the prefix of a log."""
+    """Return the first pattern that matches a line, with and without the prefix of a log, and of the driver
+    before an Xid, which dashboards and people leave out.
+    """
     prefix = _PREFIX.match(line)
-    for text in {line: None, line[prefix.end() :] if prefix else line: None}:
+    for text in dict.fromkeys((line, line[prefix.end() :] if prefix else line, f"NVRM: {line}")):
         for pattern in catalogue.patterns:
             if pattern.hint in text and (match := re.match(pattern.pattern, text)):
                 return pattern, match

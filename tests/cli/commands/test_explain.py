@@ -331,3 +331,8 @@ def test_a_line_of_nodeguard_for_a_terminal_is_explained(capsys: pytest.CaptureF
         '2026-11-28T19:19:17Z WARNING the aggregator does not acknowledge endpoint=a error="it answered 404"'
     )
     assert "error it answered 404 endpoint a" in printed(capsys, line)
+
+
+def test_an_xid_without_the_prefix_of_the_driver_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "Xid (PCI:0000:c3:00): 94, pid=7194, Contained: SM (0x1). RST: No, D-RST: No"
+    assert printed(capsys, line).startswith("Xid 94 - ")
