@@ -9,7 +9,7 @@ from tests.fleet.shared_causes.scene import BEFORE, HOUR, MINUTE, History, fabri
 CHECK = "gpu-thermal-slowdown"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_row_is_no_false_alarm_because_of_nodes_with_the_label_of_another_one(seed: int) -> None:
     history = History(rows(1200, 15, 20), f"misplaced {seed}")
     row = f"rack/row{seed % 4}"
@@ -20,7 +20,7 @@ def test_a_row_is_no_false_alarm_because_of_nodes_with_the_label_of_another_one(
     assert (outcome.domains, outcome.suppressed) == ({row}, set())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_row_with_a_fifth_of_each_rack_is_named(seed: int) -> None:
     history = History(rows(800, 4, 40), f"thin {seed}")
     row = f"rack/row{seed}"
@@ -31,7 +31,7 @@ def test_a_row_with_a_fifth_of_each_rack_is_named(seed: int) -> None:
     assert (outcome.domains, outcome.suppressed) == ({row}, set())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_false_alarm_that_fires_most_in_two_rows_is_suppressed(seed: int) -> None:
     """Of four rows, two have two thirds of the nodes: that is more than half, and no proof of shared hardware."""
     history = History(rows(1200, 15, 20), f"uneven {seed}")
@@ -44,7 +44,7 @@ def test_a_false_alarm_that_fires_most_in_two_rows_is_suppressed(seed: int) -> N
     assert outcome.domains == set()
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_false_alarm_on_a_tenth_of_a_small_fleet_names_no_pod(seed: int) -> None:
     """A pod without an affected leaf has some of these nodes: no more than its part of the fleet explains."""
     history = History(fabric(128, 32, 8), f"false alarm on a tenth {seed}")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 FLEETS = [(64, 32, 8), (256, 64, 16)]
 
 
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", range(7))
 @pytest.mark.parametrize(("nodes", "pod", "leaf"), FLEETS)
 def test_two_dead_leaves_of_a_pod_of_four_are_two_leaves(nodes: int, pod: int, leaf: int, seed: int) -> None:
     history = History(fabric(nodes, pod, leaf), f"two leaves {nodes} {seed}")
@@ -30,7 +30,7 @@ def test_two_dead_leaves_of_a_pod_of_four_are_two_leaves(nodes: int, pod: int, l
     assert outcome.with_mark(Mark.DOMAIN_DEGRADED) == affected
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("nodes", "pod", "leaf"), FLEETS)
 def test_a_pod_that_loses_all_leaves_is_one_pod(nodes: int, pod: int, leaf: int, seed: int) -> None:
     history = History(fabric(nodes, pod, leaf), f"pod {nodes} {seed}")
@@ -40,7 +40,7 @@ def test_a_pod_that_loses_all_leaves_is_one_pod(nodes: int, pod: int, leaf: int,
     assert (history.degraded, outcome.suppressed) == ({name}, set())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("nodes", "pod", "leaf"), FLEETS)
 def test_a_pod_with_faults_spread_over_three_or_more_leaves_is_one_pod(
     nodes: int, pod: int, leaf: int, seed: int
@@ -57,7 +57,7 @@ def test_a_pod_with_faults_spread_over_three_or_more_leaves_is_one_pod(
     assert (history.degraded, outcome.suppressed) == ({name}, set())
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("nodes", "pod", "leaf"), FLEETS)
 def test_single_faults_beside_two_dead_leaves_do_not_make_them_a_pod(
     nodes: int, pod: int, leaf: int, seed: int
@@ -73,7 +73,7 @@ def test_single_faults_beside_two_dead_leaves_do_not_make_them_a_pod(
     assert (history.degraded, outcome.domains, outcome.suppressed) == (dead, dead, set())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("nodes", "racks", "rack"), [(128, 4, 8), (320, 4, 16)])
 def test_two_hot_racks_of_a_row_of_four_are_two_racks(nodes: int, racks: int, rack: int, seed: int) -> None:
     history = History(rows(nodes, racks, rack), f"two racks {nodes} {seed}")
@@ -86,7 +86,7 @@ def test_two_hot_racks_of_a_row_of_four_are_two_racks(nodes: int, racks: int, ra
     assert (history.degraded, outcome.domains, outcome.suppressed) == (hot, hot, set())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_two_racks_without_power_of_a_feed_of_four_are_two_racks(seed: int) -> None:
     history = History(
         simulated_topology(320, TopologySizes(feed=4, rack=10, nvlink_share=0.0)), f"power {seed}"
@@ -100,7 +100,7 @@ def test_two_racks_without_power_of_a_feed_of_four_are_two_racks(seed: int) -> N
     assert (history.degraded, outcome.domains, outcome.suppressed) == (dark, dark, set())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_feed_with_two_dark_racks_and_half_of_a_third_is_one_feed(seed: int) -> None:
     sizes = TopologySizes(feed=3, rack=6, leaf=8, nvlink_share=0.0)
     history = History(simulated_topology(108, sizes), f"feed {seed}")
@@ -114,7 +114,7 @@ def test_a_feed_with_two_dark_racks_and_half_of_a_third_is_one_feed(seed: int) -
     assert (history.degraded, outcome.suppressed) == ({feed}, set())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_large_rack_that_overheats_is_not_its_row_of_two(seed: int) -> None:
     """Its first nodes are enough for the share of the row, and not yet for that of the rack."""
     history = History(rows(608, 2, 38), f"large rack {seed}")

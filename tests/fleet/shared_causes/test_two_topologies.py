@@ -9,7 +9,7 @@ from tests.fleet.shared_causes.scene import BEFORE, HOUR, History
 
 
 @pytest.mark.parametrize("share", [0.8, 0.95, 1.0])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_pod_without_its_management_network_is_one_pod(seed: int, share: float) -> None:
     """Racks of the pod in which all nodes are unreachable have power."""
     history = History(simulated_topology(1_100), f"management {share} {seed}")
@@ -21,7 +21,7 @@ def test_a_pod_without_its_management_network_is_one_pod(seed: int, share: float
     assert (outcome.domains, outcome.suppressed) == ({pod}, set())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_rack_without_power_is_a_rack(seed: int) -> None:
     """It has most nodes of no leaf."""
     history = History(simulated_topology(800), f"dark rack {seed}")
@@ -34,7 +34,7 @@ def test_a_rack_without_power_is_a_rack(seed: int) -> None:
 
 
 @pytest.mark.parametrize("share", [0.55, 0.8])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_power_feed_that_shows_on_part_of_its_nodes_is_the_feed(seed: int, share: float) -> None:
     """All nodes of some small leaves, and half of a pod, are on this feed."""
     sizes = TopologySizes(pod=64, leaf=4, row=4, rack=8, feed=4, nvlink_share=0.0)
