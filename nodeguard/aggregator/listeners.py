@@ -115,7 +115,7 @@ def service_state(
             connection_shortage=service.listen_problem or service.capacity_problem,
             notification_problem=webhooks.problem() if webhooks is not None else "",
             refused_requests=service.backend.refused_requests(),
-            history_problem=service.history.writer.error if service.history is not None else "",
+            history_problem=service.history.writer.problem if service.history is not None else "",
             state_problem=service.backend.state_problem,
             drains=drains(),
             rejected_pods=service.backend.rejected_pods,

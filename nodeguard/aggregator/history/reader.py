@@ -173,7 +173,7 @@ def reading(file: str) -> Iterator[sqlite3.Connection]:
     except FileNotFoundError:
         raise HistoryError("nothing is recorded yet") from None
     except OSError as error:
-        raise HistoryError(f"{file}: {error.strerror}") from None
+        raise HistoryError(f"{file}: {error.strerror}: make it readable for the aggregator's user") from None
     except (HistoryFileError, sqlite3.Error, *DAMAGED_ROW) as error:
         raise HistoryError(f"{file}: {error}") from None
 

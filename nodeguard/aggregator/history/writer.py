@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
@@ -76,6 +77,11 @@ class HistoryWriter:
         self._before = 0
         self._trimmed = float("-inf")
         self._fits = True
+
+    @property
+    def problem(self) -> str:
+        """Return why the last write failed, with the file and the remedy; empty if it succeeded."""
+        return f"{self.path}: {self.error}" if self.error else ""
 
     @property
     def lost(self) -> int:
@@ -278,9 +284,18 @@ _REMEDIES = {
 }
 
 
+_OS_REMEDIES = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there",
+    errno.ENOENT: "create its directory",
+    errno.EIO: "check the disk",
+}
+
+
 def _reason(error: Exception) -> str:
     """Return why a file cannot be written, and the remedy."""
     if isinstance(error, OSError):
-        return f"{error.strerror or error}: make room there, make it writable, or name another --history"
+        remedy = _OS_REMEDIES.get(error.errno or 0, "make it writable")
+        return f"{error.strerror or error}: {remedy}, or name another --history"
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return f"{error}: {_REMEDIES.get(code, 'make it writable, or name another --history')}"

@@ -340,6 +340,10 @@ def test_a_worse_fault_and_a_withheld_mark_are_changes(scene: Scene) -> None:
 def test_a_missing_and_a_foreign_file_are_errors(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="nothing is recorded yet"):
         read_history_view(str(tmp_path / "none"), "", 0.0, 1.0)
+    (tmp_path / "directory").mkdir()
+    problem = "directory: Is a directory: make it readable for the aggregator's user"
+    with pytest.raises(HistoryError, match=problem):
+        read_history_view(str(tmp_path / "directory"), "", 0.0, 1.0)
     (tmp_path / "text").write_text("no database")
     with pytest.raises(HistoryError, match="not a history"):
         read_history_view(str(tmp_path / "text"), "", 0.0, 1.0)

@@ -70,12 +70,13 @@ def test_transitions_wait_until_they_can_be_written(make: Make, tmp_path: Path, 
     writer.put(received(0.0))
     until(lambda: writer.error)
     assert writer.error == (
-        "No such file or directory: make room there, make it writable, or name another --history; "
+        "No such file or directory: create its directory, or name another --history; "
         "until then the latest 16 MiB of transitions wait in memory"
     )
+    assert writer.problem == f"{path}: {writer.error}"
     writer.put(unhealthy(1.0))
     path.parent.parent.mkdir()
-    until(lambda: not writer.error)
+    until(lambda: not writer.problem)
     writer.close(PATIENCE)
     assert sequences(path) == [1, 2]
     assert log.messages() == ["cannot write the history", "the history is written again"]
