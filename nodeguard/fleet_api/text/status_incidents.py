@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
@@ -86,6 +86,7 @@ def _node_entry(groups: Sequence[IncidentSummary], notes: int) -> Section:
     repairs = max((group.action for group in groups), key=lambda action: action.rank)
     if repairs not in _NO_REPAIR:
         rows.insert(0, Note(f"to do{' for these' if worst.earlier else ''}: {repairs.phrase}"))
+    rows.extend(_jobs(groups))
     rows.append(Note(f"nodeguard describe node {worst.node}", "dim"))
     return Section(badge_heading(health, health, title), tuple(rows[:notes]), "entry")
 
@@ -120,6 +121,14 @@ def _entry(incident: IncidentSummary, notes: int) -> Section:
     return Section(badge_heading(health, health, title), tuple(rows[:notes]), "entry")
 
 
+def _jobs(incidents: Sequence[IncidentSummary]) -> Iterator[Note]:
+    """Yield the jobs that some incidents hit, if there are any."""
+    names = dict.fromkeys(job for incident in incidents for job in incident.jobs)
+    if names:
+        omitted = max(incident.jobs_omitted for incident in incidents)
+        yield Note(f"jobs: {jobs_text(tuple(names), omitted)}")
+
+
 def _rows(incident: IncidentSummary, subject: str) -> list[Note]:
     """Return what a single incident is, who acts on a domain, and the command for more."""
     summary = incident.summary or _EFFECTS.get(incident.state, "")
@@ -128,7 +137,6 @@ def _rows(incident: IncidentSummary, subject: str) -> list[Note]:
     rows = [Note(summary.removeprefix(repeated))]
     if incident.guidance is not None:
         rows.append(Note(guidance_text(incident.guidance)))
-    if incident.domain and incident.jobs:
-        rows.append(Note(f"jobs: {jobs_text(incident.jobs, incident.jobs_omitted)}"))
+    rows.extend(_jobs([incident]))
     rows.append(Note(f"nodeguard describe incident {incident.name}", "dim"))
     return rows

@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from nodeguard.cli.render.resources import INCIDENT_TABLE, resource_lines
 from nodeguard.fleet_api.domain import describe_domain
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
+from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.domain import domain_view
 from nodeguard.fleet_api.text.incident import incident_view
+from nodeguard.fleet_api.text.status import status_view
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.finding import Health
 from nodeguard.model.job import NodeJob
@@ -68,6 +70,16 @@ def test_an_incident_names_its_jobs(count: int, text: str) -> None:
     [incident] = made.planner.all_incidents()
     assert f"  jobs        {text}\n" in shown(made, incident.name)
     assert f"  jobs        {text}\n" in explained(made, 1)
+
+
+@pytest.mark.parametrize("targets", [("gpu/0000:3b:00",), ("gpu/0000:3b:00", "gpu/0000:3c:00")])
+def test_the_status_names_the_jobs_of_a_node(targets: tuple[str, ...]) -> None:
+    made = Fleet(8)
+    made.planner.state.update_jobs("uid-1", (NodeJob("a/train"), NodeJob("a/eval")))
+    made.report(1, *(finding(target=target) for target in targets))
+    made.carry_out()
+    status = fleet_status(made.planner, LEADER, made.now)
+    assert "\n         jobs: a/train, a/eval\n         nodeguard describe " in look(status_view(status), 120)
 
 
 def test_a_domain_names_the_jobs_of_its_incident() -> None:
