@@ -38,7 +38,7 @@ class Field(Struct, frozen=True):
     """Of the value: a health, `dim`, or empty."""
     name_style: str = "dim"
     subjects: tuple[Subject, ...] = ()
-    """What the value names, if it lists commands of subjects only."""
+    """What the value names, if it lists only subjects: their commands, or their names."""
     about: Subject | None = None
     """What the value is about, for a link; None for none."""
     is_command: bool = False

@@ -95,14 +95,16 @@ def _value(row: Row) -> str:
     if not isinstance(row, Field):
         return text
     if row.subjects:
-        links = map(_subject, row.subjects)
+        links = (_subject(subject, row.value) for subject in row.subjects)
         return join(part for index, item in enumerate(links) for part in ((", ", item) if index else (item,)))
     return element("code", text, class_="command") if row.is_command else text
 
 
-def _subject(subject: Subject) -> Html:
-    """Return the command for a subject, as a link to its page."""
-    return link(_PATHS[subject.kind](subject.name), element("code", subject.command))
+def _subject(subject: Subject, value: str) -> Html:
+    """Return the command for a subject, or its name where the value has names, as a link to its page."""
+    is_command = subject.command in value
+    text = element("code", subject.command) if is_command else subject.name
+    return link(_PATHS[subject.kind](subject.name), text)
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[str]], class_: str = "") -> Html:

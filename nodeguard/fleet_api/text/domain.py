@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary, DomainView, FaultClassView, VoteView
 from nodeguard.fleet_api.text.job import job_fields
@@ -15,10 +15,10 @@ from nodeguard.fleet_api.text.phrases import (
     topology_text,
 )
 from nodeguard.fleet_api.text.wording import (
+    age_range,
     api_time,
     count_noun,
     first_names,
-    format_age,
     names_text,
     target_text,
     time_and_age,
@@ -82,9 +82,7 @@ def domain_view(domain: DomainView) -> View:
     if domain.guidance is not None:
         sections.append(guidance_section(domain.guidance, domain.clears_when))
     if domain.votes:
-        votes: list[Row] = [
-            Field(vote.node, _vote(vote), about=Subject("node", vote.node)) for vote in domain.votes
-        ]
+        votes: list[Row] = [*_votes(domain.votes)]
         if domain.votes_omitted:
             votes.append(Note(f"and {domain.votes_omitted} more nodes"))
         sections.append(Section(None, tuple(votes), "list"))
@@ -199,8 +197,24 @@ def _threshold(fault: FaultClassView, domain: DomainView) -> str:
     return f"threshold {fault.threshold} (minimum share)"
 
 
-def _vote(vote: VoteView) -> str:
-    when = format_age(vote.age) if vote.at else "before this aggregator started"
+def _votes(votes: Iterable[VoteView]) -> Iterator[Field]:
+    """Yield what each node shows, and once what several nodes show, with their names below it."""
+    groups: dict[tuple[str, ...], list[VoteView]] = {}
+    for vote in votes:
+        groups.setdefault((vote.check, vote.target, vote.message), []).append(vote)
+    for same in groups.values():
+        nodes = tuple(Subject("node", vote.node) for vote in same)
+        if len(same) == 1:
+            yield Field(same[0].node, _vote(same), about=nodes[0])
+        else:
+            yield Field(f"{len(same)} nodes", _vote(same))
+            yield Field("", ", ".join(node.name for node in nodes), "dim", subjects=nodes)
+
+
+def _vote(same: Sequence[VoteView]) -> str:
+    """Return what some nodes show alike."""
+    vote, ages = same[0], [vote.age for vote in same if vote.at]
+    when = age_range(min(ages), max(ages)) if ages else "before this aggregator started"
     if not vote.check:
         return f"{when}; the fault is over"
     message = f": {vote.message}" if vote.message else ""

@@ -47,6 +47,12 @@ def format_age(seconds: float) -> str:
     return "just now" if seconds < 1 else f"{format_duration(seconds)} ago"
 
 
+def age_range(youngest: float, oldest: float) -> str:
+    """Return how long ago several times were, in seconds: `25 s ago`, `25 s to 2 min ago`."""
+    first, last = format_age(youngest), format_age(oldest)
+    return last if first == last else f"{first.removesuffix(' ago')} to {last}"
+
+
 def time_and_age(text: str, age: float) -> str:
     """Return a time of the API, and how long ago it was."""
     return f"{api_time(text)}, {format_age(age)}"

@@ -55,3 +55,9 @@ def test_the_commands_for_subjects_are_links_to_their_pages() -> None:
     assert '<a href="/nodes/gpu-1"><code>nodeguard describe node gpu-1</code></a>, ' in page
     assert ', <a href="/checks/gpu-lost"><code>nodeguard explain gpu-lost</code></a>, ' in page
     assert '<a href="/domains/fabric/p0"><code>nodeguard describe domain fabric/p0</code></a></dd>' in page
+
+
+def test_names_of_nodes_are_links_to_their_pages() -> None:
+    nodes = Subject("node", "gpu-1"), Subject("node", "gpu-2")
+    page = fields([Field("", "gpu-1, gpu-2", subjects=nodes)])
+    assert '<a href="/nodes/gpu-1">gpu-1</a>, <a href="/nodes/gpu-2">gpu-2</a></dd>' in page

@@ -63,12 +63,9 @@ def test_a_degraded_domain() -> None:
       ends        The ports of the nodes are active again. The mark is then removed without a clear.
       over        when fewer than 2 of its nodes show it for 30 min
 
-      node-0      port-down on port mlx5_0/1, 25 s ago: the port is down
+      5 nodes     port-down on port mlx5_0/1, 25 s ago: the port is down
+                  node-0, node-2, node-3, node-4, node-5
       node-1      25 s ago; the fault is over
-      node-2      port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-3      port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-4      port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-5      port-down on port mlx5_0/1, 25 s ago: the port is down
     """)
 
 
@@ -86,12 +83,9 @@ def test_a_domain_that_is_not_degraded() -> None:
       missing     1 node lacks pod (node-200)
       missing     1 node lacks rack (node-200)
 
-      node-0      port-down on port mlx5_0/1, 25 s ago: the port is down
+      5 nodes     port-down on port mlx5_0/1, 25 s ago: the port is down
+                  node-0, node-2, node-3, node-4, node-5
       node-1      25 s ago; the fault is over
-      node-2      port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-3      port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-4      port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-5      port-down on port mlx5_0/1, 25 s ago: the port is down
 
       fabric/p0/r0: 6 of 8 nodes, link-down, link, marked
       fabric/p0/r1: 0 of 8 nodes show a fault
