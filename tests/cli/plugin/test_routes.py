@@ -12,6 +12,9 @@ from nodeguard.cli.plugin.options import ClusterOptions, split_options
 from nodeguard.cli.plugin.routes import RECORDS_OPERATOR, Route, is_local, route
 from nodeguard.cli.usage import UsageError
 from tests.cli.test_dispatch import walk
+from tests.paths import ROOT
+
+LAPTOP = ROOT / "docs" / "tasks" / "use-from-a-laptop.md"
 
 PLACES = {
     "check": None,
@@ -112,3 +115,9 @@ def test_kubectl_gets_the_options_that_are_set() -> None:
     assert list(ClusterOptions(user="ada", groups=("sre", "gpu")).kubectl_options()) == [
         *("--namespace=nodeguard", "--as=ada", "--as-group=sre", "--as-group=gpu")
     ]
+
+
+def test_the_page_of_the_laptop_names_each_command_that_asks_the_fleet() -> None:
+    page = LAPTOP.read_text()
+    asked = {command.name for command in COMMANDS if not is_local(command.name)}
+    assert {name for name in asked if f"`{name}`" not in page} == set()
