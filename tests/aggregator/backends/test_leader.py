@@ -207,7 +207,7 @@ async def test_the_event_of_a_domain_is_about_its_incident(
     [event] = [line for line in description.splitlines() if "NodeguardMarked" in line]
     assert event.partition("nodeguard  ")[2] == (
         f"{FIRST}: 7 of 8 nodes lost a link at once; the other 4 domains of fabric/p0 did not; "
-        f"new gang work is kept off 8 nodes of {FIRST} ({domain.name})"
+        f"new gang work is kept off 8 nodes of {FIRST}; the network team acts ({domain.name})"
     )
     assert [line.split()[:5] for line in table.splitlines()[1:]] == [
         ["check-gpu-lost", "check/gpu-lost", "gpu-lost", "suspect", "Marked"],
