@@ -120,9 +120,8 @@ class FaultCounter:
             return
         if self._open is None:
             self._open = {
-                name: self._fault(planner, incident, now)
-                for incidents in planner.tracker.incidents.values()
-                for name, incident in incidents.items()
+                incident.name: self._fault(planner, incident, now)
+                for incident in planner.all_incidents()
                 if incident.is_open and incident.is_fault and not incident.injected
             }
             self._measured_at = float("-inf")
@@ -203,7 +202,7 @@ class FaultCounter:
                 if cause.injected:
                     continue
                 is_shared = cause.mark == Mark.DOMAIN_DEGRADED
-                incidents = planner.tracker.incidents.get(SHARED if is_shared else node.key, {})
+                incidents = planner.tracker.recorded.by_uid.get(SHARED if is_shared else node.key, {})
                 resource = cause.target if is_shared else resource_of(cause.target)
                 labels = next(
                     (

@@ -48,12 +48,12 @@ def incident_families(planner: Planner) -> Iterator[Metric]:
         "omitted_incidents",
         "Incidents above the limit of a node or of the fleet, without those of injected faults; nodeguard "
         "status has the number of nodes.",
-        sum(map(len, planner.tracker.left_out.values())),
+        sum(map(len, planner.tracker.recorded.left_out.values())),
     )
     yield counter(
         "incidents_omitted",
         "Incidents above a limit when they began, without those of injected faults.",
-        planner.tracker.left_out_total,
+        planner.tracker.recorded.left_out_total,
     )
     family = GaugeMetricFamily(
         PREFIX + "incident",

@@ -93,7 +93,7 @@ class Planner:
 
     def all_incidents(self) -> list[Incident]:
         """Return the incidents of all Nodes, domains and checks."""
-        return [incident for by_name in self.tracker.incidents.values() for incident in by_name.values()]
+        return list(self.tracker.recorded.every())
 
     def node(self, uid: str) -> InventoryNode | None:
         """Return the node of a uid; None if there is none."""
@@ -298,7 +298,7 @@ class Planner:
 
     def incident(self, name: str) -> Incident | None:
         """Return the incident of a name; None if there is none."""
-        return self.tracker.incident(name)
+        return self.tracker.recorded.incident(name)
 
     def parent_incident(self, uid: str, check: str, since: float, now: Instant) -> Incident | None:
         """Return the incident of a domain, a check or a job that explains a check's finding on a node.
@@ -306,7 +306,7 @@ class Planner:
         since: start of the finding, in seconds since the epoch. None if nothing explains it.
         """
         name = self._shared_incidents.parent_incident(uid, check, since, now)
-        return self.tracker.incidents.get(SHARED, {}).get(name)
+        return self.tracker.recorded.by_uid.get(SHARED, {}).get(name)
 
     def clear(self, incident: Incident, at: Instant) -> None:
         """Clear an incident of a domain or a check; one that is not restored yet is restored as cleared.

@@ -254,13 +254,13 @@ def latest_end(
 
 def all_incidents(planner: Planner) -> Iterator[Incident]:
     """Yield all current incidents, pending and resolved ones included."""
-    for uid in planner.tracker.incidents.keys() | planner.tracker.pending.keys():
+    for uid in planner.tracker.recorded.by_uid.keys() | planner.tracker.pending.keys():
         yield from _of_node(planner, uid)
 
 
 def _of_node(planner: Planner, uid: str) -> Iterable[Incident]:
     """Return the incidents of a node; those of domains and checks where the uid is empty."""
-    return {**planner.tracker.incidents.get(uid, {}), **planner.tracker.pending.get(uid, {})}.values()
+    return {**planner.tracker.recorded.by_uid.get(uid, {}), **planner.tracker.pending.get(uid, {})}.values()
 
 
 def summarize_incident(

@@ -167,7 +167,7 @@ def describe_node(
         owner=state.nodes[uid].owner,
         advisory=planner.granted == IncidentState.ADVISED,
         refused_messages=refused_messages(refusal, now) if refusal is not None else None,
-        incidents_omitted=len(planner.tracker.left_out.get(uid, ())),
+        incidents_omitted=len(planner.tracker.recorded.left_out.get(uid, ())),
         jobs=jobs,
         rejected_pods=rejected_pods_view(service, uid, now),
         job_outcomes=job_outcomes(jobs, uid, service, now, since=inf),

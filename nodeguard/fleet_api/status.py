@@ -280,7 +280,7 @@ def _marked(planner: Planner) -> dict[str, MarkedCounts]:
 
 
 def _left_out(planner: Planner) -> OmittedIncidents:
-    counts = Counter({uid: len(names) for uid, names in planner.tracker.left_out.items()})
+    counts = Counter({uid: len(names) for uid, names in planner.tracker.recorded.left_out.items()})
     nodes = planner.state.nodes
     most = tuple(nodes[uid].name for uid, _ in counts.most_common(_WORST) if uid in nodes)
     return OmittedIncidents(counts.total(), len(counts), most)

@@ -141,7 +141,7 @@ async def test_an_aggregator_that_takes_over_counts_no_earlier_fault(scene: Coun
 async def test_a_statement_of_an_operator_counts_once(scene: CountingScene) -> None:
     await scene.report(fatal=True)
     await scene.pass_time(30.0)
-    [name] = [name for incidents in scene.planner.tracker.incidents.values() for name in incidents]
+    [name] = [name for incidents in scene.planner.tracker.recorded.by_uid.values() for name in incidents]
     await scene.backend.record_false_alarm(name, FalseAlarm("ann"))
     await scene.pass_time(60.0)
     assert scene.values("false_alarms") == {("gpu-lost",): 0.0}  # a new series
@@ -226,7 +226,7 @@ def test_a_statement_counts_once_for_an_occurrence() -> None:
     fleet, counter = Fleet(8), FaultCounter()
     fleet.report(1, finding())
     fleet.carry_out()
-    [name] = fleet.planner.tracker.incidents["uid-1"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-1"]
 
     def read(statement: FalseAlarm | None = None) -> None:
         decisions = {} if statement is None else {name: OperatorDecision(name, false_alarm=statement)}

@@ -90,7 +90,9 @@ def test_the_expressions_count_the_first_event_of_each_series(promtool: Promtool
     for number, check in enumerate(checks):
         fleet.report(number, finding(check))
     pass_minutes(10, fleet.carry_out())
-    incidents = [name for number in range(3) for name in fleet.planner.tracker.incidents[f"uid-{number}"]]
+    incidents = [
+        name for number in range(3) for name in fleet.planner.tracker.recorded.by_uid[f"uid-{number}"]
+    ]
     decisions.update({name: OperatorDecision(name, false_alarm=FalseAlarm("ann")) for name in incidents})
     for number in range(3):
         fleet.report(number)

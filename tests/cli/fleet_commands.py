@@ -22,7 +22,7 @@ ACTIONS = RecordingActions()
 
 
 def name() -> str:
-    return next(iter(FLEET.planner.tracker.incidents["uid-1"]))
+    return next(iter(FLEET.planner.tracker.recorded.by_uid["uid-1"]))
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -47,7 +47,9 @@ def test_a_long_age_in_a_table_has_no_small_units(storm: Fleet, age: float, text
 
 def test_an_incident_in_full(storm: Fleet) -> None:
     name = next(
-        name for name, item in storm.planner.tracker.incidents["uid-2"].items() if item.cause == "gpu-ecc"
+        name
+        for name, item in storm.planner.tracker.recorded.by_uid["uid-2"].items()
+        if item.cause == "gpu-ecc"
     )
     view = describe_incident(
         storm.planner, replace(LEADER, decisions={name: OperatorDecision(name, "alice", "")}), name, storm.now
@@ -73,7 +75,7 @@ def test_an_incident_in_full(storm: Fleet) -> None:
 
 
 def test_a_suspect_mark_keeps_only_gangs_away(storm: Fleet) -> None:
-    [name] = storm.planner.tracker.incidents["uid-11"]
+    [name] = storm.planner.tracker.recorded.by_uid["uid-11"]
     view = describe_incident(storm.planner, LEADER, name, storm.now)
     assert view is not None
     assert "  state       marked, new gang work is kept away\n  scope       node node-11\n" in look(

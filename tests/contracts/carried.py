@@ -80,7 +80,7 @@ def through_cluster(incident: Incident) -> Incident:
 
 def fleet_with_incident(incident: Incident) -> Fleet:
     fleet = Fleet(4)
-    fleet.planner.tracker.incidents[incident.uid] = {incident.name: incident}
+    fleet.planner.tracker.recorded.by_uid[incident.uid] = {incident.name: incident}
     return fleet
 
 

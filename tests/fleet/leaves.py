@@ -71,5 +71,5 @@ def faulty(
 
 
 def domains(made: Fleet, *states: IncidentState) -> list[Incident]:
-    incidents = made.planner.tracker.incidents.get("", {}).values()
+    incidents = made.planner.tracker.recorded.by_uid.get("", {}).values()
     return [incident for incident in incidents if not states or incident.state in states]

@@ -204,7 +204,7 @@ class Fleet:
         return decoded
 
     def incidents(self, number: int = 0) -> list[Incident]:
-        return list(self.planner.tracker.incidents.get(f"uid-{number}", {}).values())
+        return list(self.planner.tracker.recorded.by_uid.get(f"uid-{number}", {}).values())
 
     def reasons(self) -> set[str]:
         """Return the reasons of all decisions that have one."""
@@ -237,8 +237,4 @@ def foreign(key: str = "nvidia.com/gpu", value: str = "present") -> Taint:
 
 
 def states(fleet: Fleet) -> dict[str, IncidentState]:
-    return {
-        incident.target: incident.state
-        for incidents in fleet.planner.tracker.incidents.values()
-        for incident in incidents.values()
-    }
+    return {incident.target: incident.state for incident in fleet.planner.all_incidents()}

@@ -219,7 +219,7 @@ def test_an_aggregator_with_another_clock_remembers_the_resolved_incidents(secon
 @pytest.mark.parametrize("seconds", JUMPS)
 def test_a_full_list_of_incidents_takes_a_new_one_after_those_that_were_resolved(seconds: float) -> None:
     made = Fleet(4)
-    made.planner.tracker.max_total = 1
+    made.planner.tracker.recorded.max_total = 1
     resolved(made)
     jump(made, seconds)
     made.after(61.0)

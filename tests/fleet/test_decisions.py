@@ -47,7 +47,7 @@ def test_a_fault_that_ends_within_its_grace_period_leaves_no_event_and_no_incide
     fleet.report(0)
     plans += run(fleet, 60.0)
     assert reported(plans) == []
-    assert (fleet.planner.tracker.incidents, fleet.planner.tracker.pending) == ({}, {})
+    assert (fleet.planner.tracker.recorded.by_uid, fleet.planner.tracker.pending) == ({}, {})
     [over] = [incident for plan in plans for incident in plan.transient_incidents]
     assert (over.state, over.cause, over.occurrences) == (IncidentState.RESOLVED, "gpu-lost", 1)
 
@@ -168,7 +168,7 @@ def test_each_short_fault_of_a_target_is_in_the_history() -> None:
     fleet.carry_out()
     fleet.report(0)
     run(fleet, 2.0)
-    assert [incident.state for incident in fleet.planner.tracker.incidents["uid-0"].values()] == [
+    assert [incident.state for incident in fleet.planner.tracker.recorded.by_uid["uid-0"].values()] == [
         IncidentState.RESOLVED
     ]
     for _ in range(2):

@@ -67,7 +67,7 @@ def without_caches(planner: ClusterPlanner) -> ClusterPlanner:
     made.set_policy(made.policy)
     made.domain_marks.invalidate()
     made._settled.clear()
-    for uid in (*made.state.nodes, *made.tracker.incidents):
+    for uid in (*made.state.nodes, *made.tracker.recorded.by_uid):
         made.state.touch(uid)
         made.tracker.touch(uid)
     return made
@@ -101,9 +101,7 @@ def decisions_at_start(planner: Planner) -> dict[object, MarkDecision]:
 
 
 def incidents(planner: Planner) -> dict[str, Incident]:
-    return {
-        name: incident for of_node in planner.tracker.incidents.values() for name, incident in of_node.items()
-    }
+    return {incident.name: incident for incident in planner.all_incidents()}
 
 
 # Budgets that let many nodes be marked, so that a plan has something to keep.

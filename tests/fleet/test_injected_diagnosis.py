@@ -25,7 +25,9 @@ REHEARSED = 43
 
 
 def injected_incident(fleet: Fleet, number: int) -> Incident:
-    [incident] = [item for item in fleet.planner.tracker.incidents[f"uid-{number}"].values() if item.injected]
+    [incident] = [
+        item for item in fleet.planner.tracker.recorded.by_uid[f"uid-{number}"].values() if item.injected
+    ]
     return incident
 
 
@@ -58,7 +60,7 @@ def test_an_injected_fault_of_a_suppressed_check_has_an_incident_and_no_mark() -
     incident = injected_incident(fleet, REHEARSED)
     assert (incident.state, incident.parent) == (IncidentState.WITHHELD, "")
     assert incident.detail == "check gpu-lost is suppressed: see nodeguard status"
-    fleet.planner.clear(next(iter(fleet.planner.tracker.incidents[""].values())), fleet.now)
+    fleet.planner.clear(next(iter(fleet.planner.tracker.recorded.by_uid[""].values())), fleet.now)
     fleet.carry_out()
     assert REHEARSED in fleet.marked()
 
@@ -98,7 +100,7 @@ def test_an_injected_fault_that_a_degraded_domain_would_explain_gets_no_mark_of_
     fleet.report(0, injected=(down(), finding(age=0.0)))
     wait(fleet, 120.0)
     [incident] = [
-        item for item in fleet.planner.tracker.incidents["uid-0"].values() if item.cause == "port-down"
+        item for item in fleet.planner.tracker.recorded.by_uid["uid-0"].values() if item.cause == "port-down"
     ]
     assert (incident.injected, incident.state, incident.parent) == (True, IncidentState.OPEN, "")
     assert incident.detail == f"reported as {FIRST}, which is degraded"

@@ -28,7 +28,7 @@ def report(fleet: Fleet, fault: ReportedFinding, *, is_injected: bool, age: floa
 
 
 def states(fleet: Fleet) -> list[IncidentState]:
-    return [incident.state for incident in fleet.planner.tracker.incidents.get("uid-0", {}).values()]
+    return [incident.state for incident in fleet.planner.tracker.recorded.by_uid.get("uid-0", {}).values()]
 
 
 def pending(fleet: Fleet) -> list[bool]:

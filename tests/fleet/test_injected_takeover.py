@@ -34,7 +34,7 @@ class Rehearsal:
         self.notifications.clear()
 
     def incident(self) -> Incident:
-        [incident] = self.fleet.planner.tracker.incidents["uid-0"].values()
+        [incident] = self.fleet.planner.tracker.recorded.by_uid["uid-0"].values()
         assert incident.injected
         return incident
 

@@ -81,10 +81,10 @@ def test_a_plan_changes_when_the_grace_period_of_a_stale_finding_ends() -> None:
     made = Fleet(40, replace(AT_ONCE, grace=GracePeriods(quarantine=20.0, suspect=60.0, shared=0.0)))
     made.report(0, finding(age=0.0, data_status=DataStatus.STALE))
     made.carry_out()
-    assert made.planner.tracker.incidents == {}
+    assert made.planner.tracker.recorded.by_uid == {}
     made.after(seconds(made))
     made.carry_out()
-    assert [*made.planner.tracker.incidents] == ["uid-0"]
+    assert [*made.planner.tracker.recorded.by_uid] == ["uid-0"]
 
 
 def test_a_plan_changes_when_a_past_charge_is_forgotten() -> None:

@@ -161,14 +161,14 @@ def test_restored_incidents_continue_and_those_of_deleted_nodes_end() -> None:
     fleet = Fleet(2)
     fleet.report(0, finding())
     fleet.carry_out()
-    [incident] = fleet.planner.tracker.incidents["uid-0"].values()
+    [incident] = fleet.planner.tracker.recorded.by_uid["uid-0"].values()
     fleet.restart(incidents=[incident, replace(incident, name="lost", uid="uid-77")])
     fleet.after(5.0)
     plan = fleet.carry_out()
     assert [(incident.name, incident.state) for incident in plan.incidents] == [
         ("lost", IncidentState.RESOLVED)
     ]
-    assert fleet.planner.tracker.incidents["uid-0"][incident.name] == incident
+    assert fleet.planner.tracker.recorded.by_uid["uid-0"][incident.name] == incident
 
 
 def test_a_restored_incident_stays_until_its_node_reports() -> None:

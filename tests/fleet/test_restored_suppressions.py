@@ -114,7 +114,7 @@ def test_the_end_of_a_suppression_of_one_version_is_the_same_after_a_restart() -
             made.report(number, FLAP, inventory=Inventory(driver="580.1"))
         pass_time(made, 30.0, 5.0)
         [incident] = (
-            item for item in made.planner.tracker.incidents[""].values() if item.cause == "port-flap"
+            item for item in made.planner.tracker.recorded.by_uid[""].values() if item.cause == "port-flap"
         )
         if is_restarted:
             restart(made, (incident, made.wall))

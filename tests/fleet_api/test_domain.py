@@ -45,7 +45,7 @@ def test_a_degraded_domain() -> None:
     assert view.evidence == evidence
     assert view.clears_when == "over when fewer than 2 of its nodes show it for 30 min"
     assert (view.age, view.began_age, view.times_degraded) == (5.0, 25.0, 1)
-    assert view.incident in made.planner.tracker.incidents[""]
+    assert view.incident in made.planner.tracker.recorded.by_uid[""]
     assert [(item.node, item.check, item.target, item.age) for item in view.votes][:2] == [
         ("node-0", "port-down", "port/mlx5_0/1", 25.0),
         ("node-1", "", "", 25.0),

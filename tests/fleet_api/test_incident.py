@@ -58,7 +58,9 @@ def test_a_list_has_a_limit_and_counts_the_omitted(monkeypatch: pytest.MonkeyPat
 def test_an_incident_has_its_marks_and_decisions() -> None:
     fleet = scene()
     name = next(
-        name for name, item in fleet.planner.tracker.incidents["uid-1"].items() if item.cause == "gpu-lost"
+        name
+        for name, item in fleet.planner.tracker.recorded.by_uid["uid-1"].items()
+        if item.cause == "gpu-lost"
     )
     statement = FalseAlarm("bob", "2023-11-14T22:13:20Z", "a sensor")
     decision = OperatorDecision(name, "alice", "bob, 12:00", false_alarm=statement)
@@ -84,7 +86,7 @@ def test_an_incident_has_its_marks_and_decisions() -> None:
 
 def test_a_resolved_incident_has_its_time() -> None:
     fleet = scene()
-    [name] = fleet.planner.tracker.incidents["uid-2"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-2"]
     view = describe_incident(fleet.planner, LEADER, name, fleet.now)
     assert view is not None
     assert (view.resolved_at, view.scope, view.marks) == ("2023-11-14T22:13:30Z", "", ())
@@ -103,12 +105,12 @@ def test_the_age_of_a_finding_is_bounded() -> None:
 
 def test_an_incident_has_the_commands_of_its_action() -> None:
     fleet = scene()
-    by_cause = {item.cause: name for name, item in fleet.planner.tracker.incidents["uid-1"].items()}
+    by_cause = {item.cause: name for name, item in fleet.planner.tracker.recorded.by_uid["uid-1"].items()}
     lost = describe_incident(fleet.planner, LEADER, by_cause["gpu-lost"], fleet.now)
     assert lost is not None
     assert lost.how[1] == "kubectl drain node-1 --ignore-daemonsets --delete-emptydir-data"
     assert "nvidia-smi --gpu-reset -i 0000:3b:00.0" in lost.how[4]
-    [resolved] = fleet.planner.tracker.incidents["uid-2"]
+    [resolved] = fleet.planner.tracker.recorded.by_uid["uid-2"]
     over = describe_incident(fleet.planner, LEADER, resolved, fleet.now)
     assert over is not None
     assert (over.state, over.how) == (IncidentState.RESOLVED, ())
@@ -117,7 +119,7 @@ def test_an_incident_has_the_commands_of_its_action() -> None:
 def test_where_drains_are_on_the_commands_empty_only_the_faulty_gpu() -> None:
     fleet = scene()
     fleet.planner.set_policy(replace(fleet.policy, drain=DrainPolicy(DrainMode.OBSERVE)))
-    by_cause = {item.cause: name for name, item in fleet.planner.tracker.incidents["uid-1"].items()}
+    by_cause = {item.cause: name for name, item in fleet.planner.tracker.recorded.by_uid["uid-1"].items()}
 
     def commands(cause: str) -> str:
         view = describe_incident(fleet.planner, LEADER, by_cause[cause], fleet.now)
@@ -140,7 +142,7 @@ def test_a_check_of_the_catalogue_gives_commands_of_its_own() -> None:
     fleet.report(0, finding("fabric-manager-down", "node", action=Action.RESTART_SERVICE))
     fleet.after(10.0)
     fleet.carry_out()
-    [name] = fleet.planner.tracker.incidents["uid-0"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-0"]
     with_checks = describe_incident(fleet.planner, LEADER, name, fleet.now, checks)
     without = describe_incident(fleet.planner, LEADER, name, fleet.now)
     assert with_checks is not None

@@ -47,7 +47,7 @@ def test_a_real_warning_comes_before_an_injected_fatal_fault_and_before_acknowle
     fleet = real_then_injected()
     fleet.report(4, finding("gpu-hot", health=Health.WARNING))
     fleet.carry_out()
-    [acknowledged] = fleet.planner.tracker.incidents["uid-3"]
+    [acknowledged] = fleet.planner.tracker.recorded.by_uid["uid-3"]
     service = replace(LEADER, decisions={acknowledged: OperatorDecision(acknowledged, "alice")})
     view = list_incidents(fleet.planner, service, fleet.now)
     assert [item.node for item in view.incidents] == ["node-4", "node-7", "node-8", "node-3"]

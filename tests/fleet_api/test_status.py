@@ -200,7 +200,7 @@ def test_the_worst_incident_of_each_kind_comes_first_acknowledged_ones_last() ->
         ("gpu-ecc", 2), ("gpu-lost", 0), ("port-down", 0),
     ]  # fmt: skip
     assert len(view.worst) == 5
-    [name] = fleet.planner.tracker.incidents["uid-3"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-3"]
     available = replace(LEADER, decisions={name: OperatorDecision(name, "alice")})
     view = fleet_status(fleet.planner, available, fleet.now)
     assert [item.cause for item in view.worst[:2]] == ["gpu-ecc", "port-down"]

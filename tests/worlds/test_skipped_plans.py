@@ -46,7 +46,7 @@ class LoggingWorld(World):
         planner, tracker = self.planner, self.planner.tracker
         waits = {uid: dict(of_node) for uid, of_node in planner.releases._waits.items() if of_node}
         proofs = {uid: dict(of_node) for uid, of_node in planner.releases.proofs.items() if of_node}
-        incidents = {uid: dict(of_node) for uid, of_node in tracker.incidents.items()}
+        incidents = {uid: dict(of_node) for uid, of_node in tracker.recorded.by_uid.items()}
         pending = {uid: dict(of_node) for uid, of_node in tracker.pending.items()}
         return (
             planner.tracker.decisions,
@@ -55,7 +55,7 @@ class LoggingWorld(World):
             proofs,
             incidents,
             pending,
-            dict(tracker.left_out),
+            dict(tracker.recorded.left_out),
         )
 
 

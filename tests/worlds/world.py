@@ -370,7 +370,7 @@ class World:
 
     def _dismiss(self, step: Step) -> None:
         """Clear the incidents of domains and checks."""
-        for incident in list(self.planner.tracker.incidents.get("", {}).values()):
+        for incident in list(self.planner.tracker.recorded.by_uid.get("", {}).values()):
             if incident.is_open:
                 self.dismissed.add(incident.domain)
                 decision = OperatorDecision(incident.name, clear=f"an operator at {rfc3339(self.wall)}")

@@ -154,7 +154,7 @@ class History:
         self._unrecorded = deque(
             [
                 *(partial(repeat_report, uid) for uid in self._planner.reports),
-                *(partial(self._repeat_incidents, key) for key in self._planner.tracker.incidents),
+                *(partial(self._repeat_incidents, key) for key in self._planner.tracker.recorded.by_uid),
                 *(partial(self._repeat_node, uid) for uid in self._nodes),
                 *(partial(self._repeat_marks, uid) for uid in self._marks),
                 *(partial(self._repeat_stale, uid) for uid in self._stale),
@@ -171,7 +171,7 @@ class History:
             self.writer.put(ReportReceived(now.wall, uid, report))
 
     def _repeat_incidents(self, key: str, now: Instant) -> None:
-        self._record_incidents(now.wall, self._planner.tracker.incidents.get(key, {}).values())
+        self._record_incidents(now.wall, self._planner.tracker.recorded.by_uid.get(key, {}).values())
 
     def _repeat_node(self, uid: str, now: Instant) -> None:
         if uid in self._nodes:

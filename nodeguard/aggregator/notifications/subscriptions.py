@@ -252,7 +252,7 @@ def _candidates(
     """Yield the changed incidents, and the recorded ones that are due. due: uids of their Nodes by name."""
     yield from changed.values()
     for name, uid in due.items():
-        incident = planner.tracker.incidents.get(uid, {}).get(name)
+        incident = planner.tracker.recorded.by_uid.get(uid, {}).get(name)
         if incident is not None and name not in changed:
             yield incident
 
@@ -270,7 +270,7 @@ def _would_be_recorded(planner: Planner, incident: Incident) -> bool:
     """Return whether an incident would be recorded if it was not over: enough of its nodes have reported
     since the start, or its Node no longer exists, and it does not exceed the limits.
     """
-    if incident.name in planner.tracker.left_out.get(incident.uid, ()):
+    if incident.name in planner.tracker.recorded.left_out.get(incident.uid, ()):
         return False
     if incident.node:
         return incident.uid in planner.reports or planner.node(incident.uid) is None

@@ -11,7 +11,7 @@ from tests.fleet.scene import Fleet, foreign
 
 async def test_actions_are_carried_out_and_their_message_returned(tmp_path: Path) -> None:
     fleet, actions = fleet_with_fault(), RecordingActions()
-    [name] = fleet.planner.tracker.incidents["uid-1"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-1"]
     async with client(tmp_path, fleet, actions) as query:
         for path, body in (
             ("pause", {"reason": "a bad driver", "by": "alice"}),

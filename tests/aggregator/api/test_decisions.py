@@ -16,7 +16,7 @@ async def test_an_action_on_a_pending_or_resolved_incident_is_refused(tmp_path: 
     fleet, actions = Fleet(8, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0, 60.0))), RecordingActions()
     fleet.report(2, finding(age=80.0))
     fleet.carry_out()
-    [over] = fleet.planner.tracker.incidents["uid-2"]
+    [over] = fleet.planner.tracker.recorded.by_uid["uid-2"]
     fleet.report(2)
     fleet.report(1, finding(age=1.0))
     fleet.carry_out()
@@ -35,7 +35,7 @@ async def test_an_action_on_a_pending_or_resolved_incident_is_refused(tmp_path: 
 
 async def test_a_false_alarm_is_recorded_also_after_the_end_of_the_incident(tmp_path: Path) -> None:
     fleet, actions = fleet_with_fault(), RecordingActions()
-    [name] = fleet.planner.tracker.incidents["uid-1"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-1"]
     statement = {"action": "clear", "by": "bob", "false_alarm": True, "reason": "a bad sensor"}
     async with client(tmp_path, fleet, actions) as query:
         _, response = await query("POST", f"incidents/{name}", json=statement)
@@ -63,7 +63,7 @@ async def test_a_false_alarm_is_recorded_also_after_the_end_of_the_incident(tmp_
 
 async def test_a_false_alarm_is_withdrawn_where_it_is_recorded(tmp_path: Path) -> None:
     fleet, actions = fleet_with_fault(), RecordingActions()
-    [name] = fleet.planner.tracker.incidents["uid-1"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-1"]
     wanted = {"action": "withdraw", "reason": "a real fault"}
     nothing = (409, f"{name} is not recorded as a false alarm: there is nothing to withdraw")
     async with client(tmp_path, fleet, actions) as query:
@@ -84,7 +84,7 @@ async def test_a_false_alarm_stays_recorded_if_the_clear_is_refused(tmp_path: Pa
             raise OperatorActionError("no NodeActions")
 
     fleet = fleet_with_fault()
-    [name] = fleet.planner.tracker.incidents["uid-1"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-1"]
     async with client(tmp_path, fleet, Refusing()) as query:
         error = await query.error("POST", f"incidents/{name}", json={"action": "clear", "false_alarm": True})
     assert error == (409, "Done: false alarm., but not cleared: no NodeActions")

@@ -23,7 +23,7 @@ async def test_every_response_fits_its_schema(tmp_path: Path) -> None:
     fleet = fleet_with_fault(
         replace(AT_ONCE, topologies=(TopologyLabels("rack", ("rack",)), TopologyLabels("power", ("pool",))))
     )
-    [name] = fleet.planner.tracker.incidents["uid-1"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-1"]
     async with client(tmp_path, fleet, RecordingActions()) as query:
         for path, schema in (
             ("status", FleetStatus),

@@ -88,9 +88,9 @@ class Scene:
         for _ in range(1000):
             self.report(name)
             await self.turn(30.0)
-            if not any(incident.is_open for incident in self.planner.tracker.incidents[name].values()):
+            if not any(incident.is_open for incident in self.planner.tracker.recorded.by_uid[name].values()):
                 return
-        raise AssertionError(self.planner.tracker.incidents[name])
+        raise AssertionError(self.planner.tracker.recorded.by_uid[name])
 
     def marked(self) -> dict[str, list[str]]:
         """Return the taints by node."""
@@ -100,7 +100,7 @@ class Scene:
 
     def name(self) -> str:
         """Return the name of the first incident."""
-        by_node = self.planner.tracker.incidents.values()
+        by_node = self.planner.tracker.recorded.by_uid.values()
         return next(incident.name for by_name in by_node for incident in by_name.values())
 
 
@@ -255,7 +255,7 @@ async def test_a_clear_and_a_false_alarm_do_not_count_for_a_later_fault(scene: S
     scene.report("gpu-1", finding(age=0.0))
     await scene.turn()
     await scene.turn()
-    assert scene.planner.tracker.incidents["gpu-1"][name].is_open
+    assert scene.planner.tracker.recorded.by_uid["gpu-1"][name].is_open
     await scene.act()
     assert scene.outbox.pending("gpu-1") == ()
     scene.restart()
@@ -279,7 +279,7 @@ async def test_a_clear_of_a_suppressed_check_does_not_count_for_a_later_suppress
         for number in range(40):
             scene.report(f"gpu-{number}")
     await report_false_alarms(range(6))
-    [name] = scene.planner.tracker.incidents[""]
+    [name] = scene.planner.tracker.recorded.by_uid[""]
     assert "gpu-lost" in scene.planner.diagnosis.suppressed_checks
     await scene.backend.acknowledge(name, "Ann")
     message = await scene.backend.clear(name, "Bob")
@@ -288,7 +288,7 @@ async def test_a_clear_of_a_suppressed_check_does_not_count_for_a_later_suppress
     await scene.act()
     assert scene.outbox.pending("") == ()
     await scene.turn()
-    assert scene.planner.tracker.incidents[""][name].state == IncidentState.RESOLVED
+    assert scene.planner.tracker.recorded.by_uid[""][name].state == IncidentState.RESOLVED
     await report_false_alarms(range(10, 20))
     assert "gpu-lost" in scene.planner.diagnosis.suppressed_checks
     scene.restart()

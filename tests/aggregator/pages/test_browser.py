@@ -46,7 +46,7 @@ async def tab(browser_url: str) -> AsyncIterator[Tab]:
 async def served(fleet: Fleet, tab: Tab) -> AsyncIterator[str]:
     """Serve the pages of a fleet, until the page of the browser has ended. It is left at the end."""
     [port] = free_ports(1)
-    feed = ChangeFeed(lambda: hash(frozenset(fleet.planner.tracker.incidents)), 0.01, 1e6)
+    feed = ChangeFeed(lambda: hash(frozenset(fleet.planner.tracker.recorded.by_uid)), 0.01, 1e6)
     pages = StatusPages(pages_context(fleet), feed)
     await tab.servers.enter_async_context(serve_pages(("127.0.0.1", port), pages))
     yield f"http://localhost:{port}"

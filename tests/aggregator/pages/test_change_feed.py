@@ -81,7 +81,7 @@ def test_the_fingerprint_changes_with_the_fleet_and_not_with_the_time() -> None:
     fleet.carry_out()
     faulty = number(fleet)
     assert faulty != before
-    [name] = fleet.planner.tracker.incidents["uid-3"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-3"]
     acknowledged = replace(
         service_state(fleet), decisions={name: OperatorDecision(name, acknowledged="alice")}
     )

@@ -202,7 +202,7 @@ async def test_at_a_socket_other_users_are_refused(
 async def test_a_change_is_sent_to_open_pages() -> None:
     fleet = plain_fleet(8)
     context = pages_context(fleet)
-    feed = ChangeFeed(lambda: len(fleet.planner.tracker.incidents), 0.001, 1e6)
+    feed = ChangeFeed(lambda: len(fleet.planner.tracker.recorded.by_uid), 0.001, 1e6)
     async with served(fleet, feed=feed) as session, session.get("/events") as response:
         assert response.content_type == "text/event-stream"
         assert await response.content.readuntil(b"\n\n") == b"retry: 5000\n: open\n\n"

@@ -85,7 +85,7 @@ def test_incidents_of_a_check_have_50_on_a_page() -> None:
 
 def test_the_page_of_an_incident_has_its_reason_and_advice() -> None:
     fleet = faulty()
-    [name] = fleet.planner.tracker.incidents["uid-66"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-66"]
     shown = text(incident_page(fleet, name))
     assert "withheld, the mark is not applied: hold on the node" in shown
     assert REMEDIES["gpu-lost"] in shown
@@ -128,7 +128,7 @@ def test_the_page_of_a_check_that_only_the_site_has_names_the_command() -> None:
 
 def test_each_incident_and_finding_links_to_a_page_that_explains_it() -> None:
     fleet = faulty()
-    [name] = fleet.planner.tracker.incidents["uid-66"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-66"]
     pages = (
         fleet_page(fleet, ""),
         incidents_page(fleet, "", ""),
@@ -191,7 +191,7 @@ def test_what_a_domain_names_is_a_link() -> None:
 )
 def test_no_text_from_outside_becomes_html(page: str) -> None:
     fleet = inputs(hostile_fleet())
-    [name] = fleet.planner.tracker.incidents["uid-3"]
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-3"]
     views: dict[str, Callable[[], PageContent | None]] = {
         "fleet": lambda: fleet_page(fleet, HOSTILE),
         "incidents": lambda: incidents_page(fleet, HOSTILE, HOSTILE),

@@ -33,11 +33,7 @@ def test_a_degraded_domain_has_one_incident_and_a_mark_on_every_member() -> None
     assert domain.message == evidence
     assert domain.detail == "over when fewer than 2 of its nodes show it for 30 min"
     assert [symptom.target for symptom in domain.symptoms][:2] == [f"node-0, {PORT}", f"node-1, {PORT}"]
-    assert [
-        incident.name
-        for incidents in made.planner.tracker.incidents.values()
-        for incident in incidents.values()
-    ] == [domain.name]
+    assert [incident.name for incident in made.planner.all_incidents()] == [domain.name]
 
 
 def test_a_domain_mark_is_released_after_recovery() -> None:
@@ -65,7 +61,7 @@ def test_a_domain_mark_supersedes_node_marks_that_return_for_nodes_still_unhealt
             made.write(plan)
     assert {made.taints(number)[0] for number in range(LEAF)} == {"nodeguard.dev/domain-degraded=fabric"}
     assert ("uid-0", "superseded") in released
-    [part] = made.planner.tracker.incidents["uid-0"].values()
+    [part] = made.planner.tracker.recorded.by_uid["uid-0"].values()
     [whole] = domains(made)
     expected = (IncidentState.OPEN, f"reported as {FIRST}, which is degraded", whole.name)
     assert (part.state, part.detail, part.parent) == expected
@@ -231,9 +227,9 @@ def test_a_suppressed_check_releases_marks_that_no_other_source_confirms() -> No
         "check gpu-lost is suppressed: it fires on 14 nodes that no failure domain explains; up to 4 "
         "within 10 min"
     )
-    [state] = {incident.detail for incident in made.planner.tracker.incidents["uid-41"].values()}
+    [state] = {incident.detail for incident in made.planner.tracker.recorded.by_uid["uid-41"].values()}
     assert state == "check gpu-lost is suppressed: see nodeguard status"
-    incidents = made.planner.tracker.incidents[""].values()
+    incidents = made.planner.tracker.recorded.by_uid[""].values()
     made.restart(incidents=incidents)
     wait(made, 5.0)
     assert made.marked() == [25]
@@ -297,7 +293,7 @@ def test_a_late_restart_marks_no_single_node() -> None:
     made = fleet()
     fails(made)
     wait(made, 1_500.0)
-    incidents = made.planner.tracker.incidents[""].values()
+    incidents = made.planner.tracker.recorded.by_uid[""].values()
     made.reports = {
         uid: replace(report, findings=tuple(replace(finding, age=1_500.0) for finding in report.findings))
         for uid, report in made.reports.items()

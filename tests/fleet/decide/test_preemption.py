@@ -61,10 +61,10 @@ def test_a_real_fault_takes_the_budget_of_an_injected_one() -> None:
         IncidentState.WITHHELD,
         "fleet budget has reached its limit: 1 of 1 node quarantined; marks of injected faults are removed first",
     )
-    [incident] = fleet.planner.tracker.incidents["uid-1"].values()
+    [incident] = fleet.planner.tracker.recorded.by_uid["uid-1"].values()
     assert incident.state == IncidentState.MARKED, "until the removal is observed"
     plan = fleet.carry_out()
-    [incident] = fleet.planner.tracker.incidents["uid-1"].values()
+    [incident] = fleet.planner.tracker.recorded.by_uid["uid-1"].values()
     assert (incident.state, incident.injected) == (IncidentState.WITHHELD, True)
     assert [event.reason for event in plan.events if event.node == "node-1"] == ["NodeguardWithheld"]
     assert (fleet.marked(), fleet.record(1)) == ([2], MarkRecord())

@@ -137,7 +137,7 @@ def test_a_domain_that_widens_beyond_its_budget_keeps_its_mark_in_place_of_node_
     assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p0"}
     assert [incident.state for incident in domains(made)] == [IncidentState.WITHHELD]
     assert taints(made, range(16, 24)) == DEGRADED
-    incidents = made.planner.tracker.incidents[""].values()
+    incidents = made.planner.tracker.recorded.by_uid[""].values()
     aged(made, 300.0)
     made.restart(incidents=incidents)
     wait(made, 300.0)

@@ -195,7 +195,7 @@ def test_the_end_of_a_suppression_adds_no_votes_of_a_check_that_is_still_suppres
             made.report(number, *(others.findings if others is not None else ()), warning(check))
         advance(made, 60.0)
     assert suppressed(made) == {"port-link-downed", "port-receive-errors"}
-    incidents = made.planner.tracker.incidents[""].values()
+    incidents = made.planner.tracker.recorded.by_uid[""].values()
     made.planner.clear(next(item for item in incidents if item.cause == "port-link-downed"), made.now)
     assert suppressed(made) == {"port-receive-errors"}
     assert made.planner.diagnosis.voting.latest_votes("fabric/p0/r2", ["link"]) == votes

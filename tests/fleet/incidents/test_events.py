@@ -80,7 +80,7 @@ def test_a_dry_run_has_one_event_with_the_reason_of_its_time() -> None:
         "NodeguardDryRun",
         True,
     )
-    [incident] = fleet.planner.tracker.incidents["uid-0"].values()
+    [incident] = fleet.planner.tracker.recorded.by_uid["uid-0"].values()
     assert incident.detail == "would quarantine node node-0"
 
 

@@ -12,14 +12,13 @@ GPUS = [f"gpu/0000:{bus:02x}:00" for bus in range(0x40, 0x48)]
 
 
 def recorded(fleet: Fleet, *, injected: bool) -> int:
-    every = (item for incidents in fleet.planner.tracker.incidents.values() for item in incidents.values())
-    return sum(item.injected == injected for item in every)
+    return sum(incident.injected == injected for incident in fleet.planner.all_incidents())
 
 
 def test_a_real_fault_is_recorded_however_many_injected_ones_there_are() -> None:
     fleet = Fleet(20, ALLOWED)
     tracker = fleet.planner.tracker
-    tracker.max_total, tracker.max_injected = 3, 5
+    tracker.recorded.max_total, tracker.recorded.max_injected = 3, 5
     for number in range(10):
         inject(fleet, "gpu-lost", number=number)
     fleet.carry_out()
@@ -32,27 +31,27 @@ def test_a_real_fault_is_recorded_however_many_injected_ones_there_are() -> None
 
 def test_only_real_incidents_are_counted_as_omitted() -> None:
     fleet = Fleet(10, ALLOWED)
-    fleet.planner.tracker.max_injected = 2
+    fleet.planner.tracker.recorded.max_injected = 2
     for number in range(4):
         inject(fleet, "gpu-lost", number=number)
     fleet.carry_out()
     assert recorded(fleet, injected=True) == 2
-    assert (fleet.planner.tracker.left_out, fleet.planner.tracker.left_out_total) == ({}, 0)
+    assert (fleet.planner.tracker.recorded.left_out, fleet.planner.tracker.recorded.left_out_total) == ({}, 0)
 
 
 def test_an_injected_fault_beyond_the_limit_is_recorded_when_another_was_resolved_long_ago() -> None:
     fleet = Fleet(4, ALLOWED)
-    fleet.planner.tracker.max_injected = 1
+    fleet.planner.tracker.recorded.max_injected = 1
     inject(fleet, "gpu-lost", number=0)
     fleet.carry_out()
     inject(fleet, "gpu-lost", number=1)
     fleet.report(0)
     fleet.carry_out()
-    assert "uid-1" not in fleet.planner.tracker.incidents
+    assert "uid-1" not in fleet.planner.tracker.recorded.by_uid
     for _ in range(3):
         fleet.after(31.0)
         fleet.carry_out()
-    assert [item.state for item in fleet.planner.tracker.incidents["uid-1"].values()] == [
+    assert [item.state for item in fleet.planner.tracker.recorded.by_uid["uid-1"].values()] == [
         IncidentState.MARKED
     ]
 
@@ -77,9 +76,8 @@ def test_a_new_aggregator_counts_the_restored_incidents_apart() -> None:
     for number in range(3):
         inject(fleet, "gpu-lost", number=number)
     fleet.carry_out()
-    restored = [item for of_node in fleet.planner.tracker.incidents.values() for item in of_node.values()]
-    fleet.restart(incidents=restored)
-    fleet.planner.tracker.max_total = 1
+    fleet.restart(incidents=fleet.planner.all_incidents())
+    fleet.planner.tracker.recorded.max_total = 1
     fleet.report(3, finding())
     fleet.carry_out()
-    assert "uid-3" in fleet.planner.tracker.incidents
+    assert "uid-3" in fleet.planner.tracker.recorded.by_uid

@@ -114,11 +114,11 @@ def test_the_incidents_of_a_node_with_ever_new_targets_are_limited() -> None:
         fleet.after(0.5)
         plan = fleet.plan()
         assert len(plan.incidents) <= 2 * MAX_PER_NODE
-    incidents = fleet.planner.tracker.incidents
+    incidents = fleet.planner.tracker.recorded.by_uid
     assert len(incidents["uid-0"]) == MAX_PER_NODE
     assert [incident.cause for incident in incidents["uid-1"].values()] == ["gpu-lost"]
-    assert fleet.planner.tracker.left_out.keys() == {"uid-0"}
-    assert fleet.planner.tracker.left_out_total == 40 * 100 - MAX_PER_NODE
+    assert fleet.planner.tracker.recorded.left_out.keys() == {"uid-0"}
+    assert fleet.planner.tracker.recorded.left_out_total == 40 * 100 - MAX_PER_NODE
 
     shown = fleet_status(fleet.planner, LEADER, fleet.now)
     assert shown.incidents_omitted == OmittedIncidents(100, 1, ("node-0",))
@@ -132,31 +132,29 @@ def test_the_incidents_of_a_node_with_ever_new_targets_are_limited() -> None:
         fleet.plan()
     latest = {active.target for active in fleet.reports["uid-0"].findings}
     assert {incident.target for incident in incidents["uid-0"].values() if incident.is_open} == latest
-    assert fleet.planner.tracker.left_out == {}
+    assert fleet.planner.tracker.recorded.left_out == {}
     assert len(incidents["uid-0"]) <= MAX_PER_NODE
 
 
 def test_the_incidents_resolved_longest_ago_are_removed_first() -> None:
     fleet = Fleet(40, OBSERVED)
-    fleet.planner.tracker.max_total = 50
+    fleet.planner.tracker.recorded.max_total = 50
     for number in range(40):
         fleet.report(number, *ever_new(1))
     fleet.plan()
-    assert sum(map(len, fleet.planner.tracker.incidents.values())) == 40
+    assert len(fleet.planner.all_incidents()) == 40
     for number in range(40):
         fleet.report(number, *ever_new(1))
     fleet.plan()
-    assert sum(map(len, fleet.planner.tracker.incidents.values())) == 50
-    assert len(fleet.planner.tracker.left_out) == 30
+    assert len(fleet.planner.all_incidents()) == 50
+    assert len(fleet.planner.tracker.recorded.left_out) == 30
     for _ in range(3):
         fleet.after(31.0)
         fleet.plan()
-    every = [
-        incident for incidents in fleet.planner.tracker.incidents.values() for incident in incidents.values()
-    ]
+    every = fleet.planner.all_incidents()
     assert len(every) <= 50
     assert sum(incident.is_open for incident in every) == 40
-    assert fleet.planner.tracker.left_out == {}
+    assert fleet.planner.tracker.recorded.left_out == {}
 
 
 def warnings(many: int) -> list[ReportedFinding]:
@@ -165,20 +163,20 @@ def warnings(many: int) -> list[ReportedFinding]:
 
 def test_warnings_of_the_fleet_leave_room_for_the_incident_of_a_new_mark() -> None:
     fleet = Fleet(30)
-    fleet.planner.tracker.max_total = 20
+    fleet.planner.tracker.recorded.max_total = 20
     for number in range(25):
         fleet.report(number, *warnings(1))
     fleet.carry_out()
-    assert sum(map(len, fleet.planner.tracker.incidents.values())) == 15
-    assert len(fleet.planner.tracker.left_out) == 10
+    assert len(fleet.planner.all_incidents()) == 15
+    assert len(fleet.planner.tracker.recorded.left_out) == 10
 
     fleet.report(29, finding())
     plan = fleet.carry_out()
     assert [(event.node, event.reason) for event in plan.events] == [("node-29", "NodeguardMarked")]
-    assert [incident.state for incident in fleet.planner.tracker.incidents["uid-29"].values()] == [
+    assert [incident.state for incident in fleet.planner.tracker.recorded.by_uid["uid-29"].values()] == [
         IncidentState.MARKED
     ]
-    assert "uid-29" not in fleet.planner.tracker.left_out
+    assert "uid-29" not in fleet.planner.tracker.recorded.left_out
 
     # What is recorded stays: nothing changes while the reports do not.
     for _ in range(5):
@@ -191,12 +189,12 @@ def test_warnings_of_a_node_leave_room_for_the_incident_of_its_mark() -> None:
     fleet = Fleet(8)
     fleet.report(0, *warnings(MAX_PER_NODE))
     fleet.carry_out()
-    assert len(fleet.planner.tracker.incidents["uid-0"]) == limit_without_mark(MAX_PER_NODE)
+    assert len(fleet.planner.tracker.recorded.by_uid["uid-0"]) == limit_without_mark(MAX_PER_NODE)
 
     fleet.report(0, finding(), *warnings(MAX_PER_NODE - 1))
     plan = fleet.carry_out()
     assert "NodeguardMarked" in {event.reason for event in plan.events}
-    incidents = fleet.planner.tracker.incidents["uid-0"].values()
+    incidents = fleet.planner.tracker.recorded.by_uid["uid-0"].values()
     assert [incident.cause for incident in incidents if incident.state == IncidentState.MARKED] == [
         "gpu-lost"
     ]
@@ -204,25 +202,25 @@ def test_warnings_of_a_node_leave_room_for_the_incident_of_its_mark() -> None:
 
 def test_a_left_out_incident_that_ends_is_not_left_out_any_more() -> None:
     fleet = Fleet(4)
-    fleet.planner.tracker.max_total = 2
+    fleet.planner.tracker.recorded.max_total = 2
     for number in range(4):
         fleet.report(number, *warnings(1))
     fleet.carry_out()
-    assert len(fleet.planner.tracker.left_out) == 3
+    assert len(fleet.planner.tracker.recorded.left_out) == 3
     for number in range(4):
         fleet.report(number)
     fleet.carry_out()
-    assert fleet.planner.tracker.left_out == {}
+    assert fleet.planner.tracker.recorded.left_out == {}
     assert fleet_status(fleet.planner, LEADER, fleet.now).incidents_omitted == OmittedIncidents(0, 0, ())
 
 
 def test_a_left_out_warning_is_recorded_when_another_one_was_resolved_long_ago() -> None:
     fleet = Fleet(4)
-    fleet.planner.tracker.max_total = 4
+    fleet.planner.tracker.recorded.max_total = 4
     for number in range(4):
         fleet.report(number, *warnings(1))
     fleet.carry_out()
-    [left_out] = fleet.planner.tracker.left_out
+    [left_out] = fleet.planner.tracker.recorded.left_out
     for number in range(4):
         if f"uid-{number}" != left_out:
             fleet.report(number)
@@ -230,19 +228,19 @@ def test_a_left_out_warning_is_recorded_when_another_one_was_resolved_long_ago()
     for _ in range(3):
         fleet.after(31.0)
         fleet.carry_out()
-    assert [incident.state for incident in fleet.planner.tracker.incidents[left_out].values()] == [
+    assert [incident.state for incident in fleet.planner.tracker.recorded.by_uid[left_out].values()] == [
         IncidentState.OPEN
     ]
-    assert fleet.planner.tracker.left_out == {}
+    assert fleet.planner.tracker.recorded.left_out == {}
 
 
 def test_nodes_without_room_are_not_evaluated_again_until_there_is_some() -> None:
     fleet = Fleet(8)
-    fleet.planner.tracker.max_total = 4
+    fleet.planner.tracker.recorded.max_total = 4
     for number in range(8):
         fleet.report(number, *warnings(1))
     fleet.carry_out()
-    assert sum(map(len, fleet.planner.tracker.incidents.values())) == 3
+    assert len(fleet.planner.all_incidents()) == 3
     fleet.planner.tick(fleet.now)
     assert fleet.planner.tracker.touched == set()
 
@@ -252,6 +250,6 @@ def test_texts_of_an_incident_are_bounded() -> None:
     long = "x" * 2048
     fleet.report(0, finding(message=long, evidence=tuple(ReportedEvidence("nvml", long) for _ in range(50))))
     fleet.carry_out()
-    [incident] = fleet.planner.tracker.incidents["uid-0"].values()
+    [incident] = fleet.planner.tracker.recorded.by_uid["uid-0"].values()
     assert len(incident.message) == 512
     assert [len(line) for symptom in incident.symptoms for line in symptom.evidence] == [512] * 3

@@ -23,7 +23,7 @@ def test_a_silence_ends_for_a_fault_that_is_there(injected: bool) -> None:
     fleet.carry_out()
     fleet.after(99.0)
     plan = fleet.carry_out()
-    assert (fleet.marked(), plan.incidents, fleet.planner.tracker.incidents) == ([1], (), {})
+    assert (fleet.marked(), plan.incidents, fleet.planner.tracker.recorded.by_uid) == ([1], (), {})
     fleet.after(1.0)
     plan = fleet.carry_out()
     [incident] = plan.incidents

@@ -249,7 +249,7 @@ def test_a_suppressed_check() -> None:
              no other source confirms it: a false alarm
              nodeguard describe incident check-gpu-lost-b567aef3
     """)
-    [name] = fleet.planner.tracker.incidents[""]
+    [name] = fleet.planner.tracker.recorded.by_uid[""]
     view = describe_incident(fleet.planner, LEADER, name, fleet.now)
     assert view is not None
     assert look(incident_view(replace(view, symptoms=view.symptoms[:1])), 100) == page("""
