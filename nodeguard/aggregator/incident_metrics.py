@@ -25,7 +25,7 @@ _MAX_INCIDENTS = 500
 # An alert on the first four labels fires once for each incident: they do not change while it is open. mode
 # changes with the policy only. The text of an alert has the others.
 _LABELS = ("incident", "kind", "node", "target", "health", "cause", "action", "mode", "state", "part")
-_OPTIONAL_LABELS = ("owner", "jobs")
+_OPTIONAL_LABELS = ("scope", "owner", "jobs")
 
 
 def incident_families(planner: Planner) -> Iterator[Metric]:
@@ -59,8 +59,8 @@ def incident_families(planner: Planner) -> Iterator[Metric]:
         PREFIX + "incident",
         "1 for each suspect or fatal incident that is not in its grace period, not part of another incident, "
         f"and not on a node under maintenance; the first {_MAX_INCIDENTS}, fatal first. mode: enforce if its "
-        "mark is enforced, else observe. part: the target as text. owner: the team that acts on a degraded "
-        "domain. jobs: those on its nodes. "
+        "mark is enforced, else observe. part: the target as text. scope: what the mark keeps from work. "
+        "owner: the team that acts on a degraded domain. jobs: those on its nodes. "
         f"One of an injected fault has the label {INJECTED}, and comes after all real ones.",
     )
     reported = (incident for incident in incidents if _is_reported(planner, incident))
@@ -71,7 +71,7 @@ def incident_families(planner: Planner) -> Iterator[Metric]:
         part = hardware_label(incident.target, incident.hardware)
         texts = (incident.name, kind, incident.node, incident.target, *values, incident.state.slug, part)
         labels = dict(zip(_LABELS, texts, strict=True))
-        optional = (incident.owner, jobs_text(incident.jobs, incident.jobs_omitted))
+        optional = (incident.scope, incident.owner, jobs_text(incident.jobs, incident.jobs_omitted))
         labels |= {name: text for name, text in zip(_OPTIONAL_LABELS, optional, strict=True) if text}
         family.add_sample(family.name, {**labels, **injected_label(injected=incident.injected)}, 1)
     yield family

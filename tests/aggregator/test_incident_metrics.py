@@ -51,6 +51,7 @@ def test_an_incident_has_what_the_text_of_an_alert_needs() -> None:
     node, domain = labels_of(fleet)
     assert (domain["target"], domain["owner"], domain["state"]) == (FIRST, "the network team", "marked")
     assert (node["part"], node["jobs"]) == ("GPU 5 (0000:3b:00, serial 165, module 6)", "team-a/train")
+    assert (domain["scope"], node["scope"]) == (f"8 nodes of {FIRST}", "node node-9")
     assert "owner" not in node
 
 

@@ -22,7 +22,8 @@ from tests.webhooks import WebhookReceiver
 class Monitoring:
     """Runs both in a directory. alerts: names of those that are sent to the receiver, each by itself.
 
-    scrape_configs, rules: of Prometheus. interval: between two readings of the metrics and the rules.
+    scrape_configs, rules: of Prometheus. interval: between two readings of the metrics and the rules. settings: of the receiver, as
+    Alertmanager has them, in place of those for a webhook.
     """
 
     def __init__(
@@ -33,13 +34,15 @@ class Monitoring:
         receiver: WebhookReceiver,
         alerts: Sequence[str],
         interval: str = "1s",
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         self._directory = directory
         self.log = directory / "prometheus.log"
         self.server, self._manager = free_address(), free_address()
         matcher = f'alertname=~"{"|".join(alerts)}"'
         route = {"receiver": "pager", "group_by": ["..."], "group_wait": "1s", "group_interval": "1s"}
-        pager = {"name": "pager", "webhook_configs": [{"url": receiver.url, "send_resolved": True}]}
+        webhook = {"webhook_configs": [{"url": receiver.url, "send_resolved": True}]}
+        pager = {**(settings or webhook), "name": "pager"}
         self._write(
             "alertmanager",
             {
