@@ -30,6 +30,7 @@ from tests.kubelet.machine import missing_for_pods
 from tests.kubelet.site import Site, running_site
 from tests.leftovers import MARK, checkout_entries, keep_mounts, mounts, processes, system_files
 from tests.logs import log
+from tests.scheduling import GroupScheduling
 from tests.waiting import PATIENCE
 
 __all__ = ["log"]
@@ -74,6 +75,11 @@ _FLEETS = "tests/e2e/"
 
 def pytest_configure() -> None:
     keep_mounts()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling:
+    return GroupScheduling(config, log)
 
 
 def pytest_collectstart() -> None:
