@@ -65,9 +65,13 @@ _SHARED = {
     "shared_api_server": "api server",
     "shared_older_api_server": "api server",
     "shared_manifests": "manifests",
-    "images": "kubelet",
-    "pause": "kubelet",
+    "images": "images",
+    "pause": "nodes",
 }
+
+# The groups of tests with a kubelet. Those without the images of nodeguard have nodes of their own, and run beside the
+# others: both together take most of the time of a run.
+_WITH_PODS = {"images", "nodes"}
 
 # Tests of whole fleets wait long for agents and aggregators.
 _FLEETS = "tests/e2e/"
@@ -97,9 +101,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests with the tools that their fixtures need, and with the group that runs in the same process.
 
     The tests of a file with a cluster are a group: they often share theirs, and each process has one shared cluster for
-    its groups. So are all tests of a kubelet, since its images and nodes take half a minute. The other tests on the
-    shared cluster are short: one group, so that few processes start a cluster for them. So are those on a shared API
-    server, and those of rights and admission policies. All others run in any process: some files take minutes.
+    its groups. So are all tests with the images, since these and their nodes take half a minute, and the other tests of
+    a kubelet. The other tests on the shared cluster are short: one group, so that few processes start a cluster for
+    them. So are those on a shared API server, and those of rights and admission policies. All others run in any process:
+    some files take minutes.
 
     Tests that wait begin first, so that those that compute fill the time of the processors beside them.
     """
@@ -109,7 +114,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for tool in tools:
             item.add_marker(tool)
         groups = {_SHARED[name] for name in _SHARED.keys() & fixtures}
-        own = not groups or ("kubelet" not in groups and item.nodeid.startswith(_FLEETS))
+        own = not groups or (groups.isdisjoint(_WITH_PODS) and item.nodeid.startswith(_FLEETS))
         if own and "new_cluster" in fixtures:
             groups = {item.nodeid.partition("::")[0]}
         for group in groups:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 
+from nodeguard.aggregator.api.requests import SOCKET_PATH
 from tests.controlplane.api import Object
 from tests.controlplane.objects import GPU
 from tests.daemonset.helm import CHART, RELEASE, Helm
 from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, pods
+from tests.e2e.processes import query_socket
 from tests.e2e.scene import ENFORCED, taints
 from tests.kubelet.node import Node
 from tests.kubelet.site import Site
@@ -150,9 +153,8 @@ class PodFleet:
     def leader(self) -> str:
         """Return the pod that holds the lease; empty for none."""
         lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{AGGREGATOR}"
-        if not self.site.cluster.has(lease):
-            return ""
-        holder: str = self.site.cluster.api.get(lease)["spec"].get("holderIdentity") or ""
+        spec = (self.site.cluster.found(lease) or {"spec": {}})["spec"]
+        holder: str = spec.get("holderIdentity") or ""
         return holder.partition("_")[0]  # each start of a replica has its own suffix
 
     def is_settled(self) -> bool:
@@ -161,24 +163,34 @@ class PodFleet:
 
     def is_active(self) -> bool:
         """Return whether the leader sets and releases marks; not while the leader changes."""
-        try:
-            return bool(self._ask("status")["replica"]["is_active"])
-        except AssertionError:
-            return False
+        return bool(self._query("/v1/status").get("replica", {}).get("is_active"))
 
     def reporting(self, health: str = "") -> set[str]:
         """Return the nodes of which the leader has a current report; none while the leader changes.
 
         health: only those with this health; empty: any.
         """
-        try:
-            nodes = self._ask("get", "nodes")["nodes"]
-        except AssertionError:
-            return set()
+        nodes = self._query("/v1/nodes").get("nodes", [])
         return {node["node"] for node in nodes if not node["stale"] and health in {"", node["health"]}}
 
-    def _ask(self, *command: str) -> Any:
-        return json.loads(self.in_pod(self.leader(), "nodeguard", *command, "-o", "json"))
+    def _query(self, path: str) -> Any:
+        """Return the JSON response of the leader's local API, empty while the leader changes.
+
+        A command in its pod starts processes of kubectl, runc and Python, beside the pods for which the tests wait.
+        """
+        pod = self.site.cluster.found(f"/api/v1/namespaces/{NAMESPACE}/pods/{self.leader() or 'none'}")
+        if pod is None:
+            return {}
+        volume = f"var/lib/kubelet/pods/{pod['metadata']['uid']}/volumes/kubernetes.io~empty-dir/run"
+        try:
+            directory = os.open(self.site.nodes[pod["spec"]["nodeName"]].root() / volume, os.O_PATH)
+        except OSError:  # the pod has ended
+            return {}
+        try:
+            # The path of a socket may have 107 bytes.
+            return query_socket(Path(f"/proc/self/fd/{directory}") / Path(SOCKET_PATH).name, path)
+        finally:
+            os.close(directory)
 
     def metrics(self, pod: Object) -> str:
         """Return the metrics of an agent, through the API server."""

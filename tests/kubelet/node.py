@@ -82,6 +82,10 @@ class Node:
         assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
         return done.stdout
 
+    def root(self) -> Path:
+        """Return the root directory of the node as this machine sees it, with the volumes of its pods."""
+        return Path(f"/proc/{self._first_process()}/root")
+
     def import_image(self, archive: Path) -> None:
         """Load images into containerd, as a pull does."""
         self.run("ctr", "--address", SOCKET, "--namespace=k8s.io", "images", "import", str(archive))
@@ -97,9 +101,12 @@ class Node:
         self._cluster.processes.start(self._process(name), *self._inside(command))
 
     def _inside(self, command: Sequence[str]) -> list[str]:
-        children = Path(f"/proc/{self._outer}/task/{self._outer}/children").read_text()
         namespaces = ["--mount", "--pid", "--uts", "--ipc", "--root", "--wd=/"]
-        return ["nsenter", f"--target={children.split()[0]}", *namespaces, *command]
+        return ["nsenter", f"--target={self._first_process()}", *namespaces, *command]
+
+    def _first_process(self) -> str:
+        """Return the id of the node's first process."""
+        return Path(f"/proc/{self._outer}/task/{self._outer}/children").read_text().split()[0]
 
     def _process(self, name: str) -> str:
         return f"{self.name}-{name}"
