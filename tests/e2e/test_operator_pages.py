@@ -343,5 +343,5 @@ def test_the_manifests_are_applied_and_removed(controlplane: Cluster, tmp_path: 
     bindings = ("nodeguard-marks", "nodeguard-device-marks", "nodeguard-writes", "nodeguard-objects")
     operator.run(INSTALL, f"kubectl delete validatingadmissionpolicybinding {' '.join(bindings)}")
     operator.run(INSTALL, "kubectl apply --server-side -k daemonset")
-    operator.run(INSTALL, "kubectl delete -k daemonset")
+    operator.run(INSTALL, "kubectl delete -k daemonset --ignore-not-found")
     assert not controlplane.has(namespace)
