@@ -28,18 +28,18 @@ from tests.waiting import until
 _LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/nodeguard-aggregator"
 _LEAF_LABEL = "network.topology.nvidia.com/leaf"
 
-NODES, LEAF = 160, 8
+NODES, LEAF = 112, 8
 NAMES = tuple(f"gpu-{number:03}" for number in range(NODES))
 
 # Messages that the agents have sent before: they have run for hours.
 _SENT = 1_000
 
-# The nodes of two leaf switches; 40 nodes with faults of their own, ten of each check; nodes with a check that fires on
+# The nodes of two leaf switches; 20 nodes with faults of their own, five of each check; nodes with a check that fires on
 # too many of them; and nodes of which one fails or heals at each turn. Of those with the second check, a DRA driver
 # publishes the GPUs. The first two heal before the upgrade: their soak period runs meanwhile.
 DEGRADED = NAMES[: 2 * LEAF]
-MARKED = NAMES[2 * LEAF :: 3][:40]
-SUPPRESSED = NAMES[2 * LEAF + 1 :: 3][:30]
+MARKED = NAMES[2 * LEAF :: 3][:20]
+SUPPRESSED = NAMES[2 * LEAF + 1 :: 3][:15]
 CHANGING = NAMES[2 * LEAF + 2 :: 3][:30]
 ON_DEVICES = MARKED[1::4]
 SOAKING = MARKED[:2]
