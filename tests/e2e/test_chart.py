@@ -19,7 +19,7 @@ from tests.e2e import scene
 from tests.e2e.devices import device_taints, published_devices
 from tests.e2e.fleet import HOST, Fleet, deployed_fleet
 from tests.e2e.scene import running_fleet
-from tests.e2e.test_drain import FAULTY, training
+from tests.e2e.test_drain import FAULTY, training, training_fleet
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +108,7 @@ def test_uninstall_removes_the_conditions_of_a_drain(controlplane: Cluster, helm
     def fields() -> list[Any]:
         return scene.nodeguard_fields(controlplane, FAULTY)
 
-    with training(controlplane, "enforce") as (fleet, _):
+    with training_fleet(controlplane) as fleet, training(fleet):
         scene.inject_switch_fault(fleet.agents[FAULTY])
         [aggregator] = fleet.aggregators
         aggregator.until(lambda: any(item["type"] == "Drained" for item in fields() if "type" in item))

@@ -17,7 +17,8 @@ import pytest
 
 from nodeguard.cli.main import main
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.objects import pod
+from tests.controlplane.objects import clear_cluster, pod
+from tests.daemonset.helm import grant_rights
 from tests.e2e import scene
 from tests.e2e.bulk_nodes import wait_until_schedulable
 from tests.e2e.fleet import Fleet
@@ -39,36 +40,91 @@ from tests.e2e.training import (
 from tests.waiting import until
 
 FAULTY, SPARE = "gpu-1", "gpu-2"
+BUDGETS = "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets"
 pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def training(
-    cluster: Cluster, mode: str, *, budget: int | None = None, when: str = "immediately"
-) -> Iterator[tuple[Fleet, Kubelet]]:
-    """Run a fleet of two nodes, with eight pods of one GPU each on the first one. budget: how many of them may
-    be disrupted; None for no PodDisruptionBudget. when: of the rule of drains.
-    """
-    policy = (ENFORCED + DRAIN % mode).replace("when: immediately", f"when: {when}")
-    with running_fleet(cluster, policy, FAULTY, SPARE) as fleet:
-        components = gpu_ids(fleet, FAULTY)
+def training_fleet(cluster: Cluster) -> Iterator[Fleet]:
+    """Run a fleet of two nodes, with a namespace for pods."""
+    with running_fleet(cluster, policy_of("enforce"), FAULTY, SPARE) as running:
         create_namespace(cluster)
         wait_until_schedulable(cluster)
-        cluster.kubectl("cordon", SPARE)
-        spare = [f"GPU-spare-{number}" for number in range(8)]
-        with Kubelet(cluster, {FAULTY: components, SPARE: spare}) as kubelet:
-            cluster.api.post(REPLICA_SETS, replica_set())
-            if budget is not None:
-                cluster.api.post(
-                    "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets", disruption_budget(budget)
-                )
-            until(lambda: len(running(cluster, FAULTY)) == 8)
-            if budget is not None:
-                until(lambda: allowed(cluster) == budget)
-            cluster.kubectl("uncordon", SPARE)
-            yield fleet, kubelet
-            cluster.kubectl("delete", "replicaset", "train", "-n", "team-a", "--wait=false")
-            until(lambda: not cluster.api.get(PODS)["items"])
+        yield running
+
+
+@pytest.fixture(scope="module")
+def deployed(shared_cluster: Cluster) -> Iterator[Fleet]:
+    clear_cluster(shared_cluster)
+    with training_fleet(shared_cluster) as running:
+        yield running
+
+
+@pytest.fixture
+def fleet(deployed: Fleet) -> Iterator[Fleet]:
+    """A fleet that is healthy, without marks, pods and records of drains, before and after the test. Each test has a
+    fault of another GPU.
+    """
+    yield deployed
+    cluster, [aggregator] = deployed.cluster, deployed.aggregators
+    for path in (REPLICA_SETS, BUDGETS, PODS, "/api/v1/namespaces/default/pods"):
+        cluster.api.delete(path)
+    scene.log_driver_load(deployed.agents[FAULTY])
+    aggregator.until(lambda: scene.is_unmarked(cluster, FAULTY))
+    aggregator.until(
+        lambda: {item["status"]["state"] for item in scene.incidents(cluster, FAULTY)} == {"Resolved"}
+    )
+    cluster.api.delete(ACTIONS)
+
+
+def policy_of(mode: str, when: str = "immediately") -> str:
+    return (ENFORCED + DRAIN % mode).replace("when: immediately", f"when: {when}")
+
+
+@contextmanager
+def training(
+    fleet: Fleet, mode: str = "enforce", *, budget: int | None = None, when: str = "immediately"
+) -> Iterator[Kubelet]:
+    """Run eight pods of one GPU each on the first node. budget: how many of them may be disrupted; None for no
+    PodDisruptionBudget. when: of the rule of drains.
+    """
+    cluster, [aggregator] = fleet.cluster, fleet.aggregators
+    if fleet.policy.read_text() != policy_of(mode, when):
+        fleet.policy.write_text(policy_of(mode, when))
+        grant_rights(cluster, policy_of(mode, when))
+        aggregator.terminate()
+        aggregator.start()
+    aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
+    set_schedulable(cluster, SPARE, is_schedulable=False)
+    spare = [f"GPU-spare-{number}" for number in range(8)]
+    with Kubelet(cluster, {FAULTY: gpu_ids(fleet, FAULTY), SPARE: spare}) as kubelet:
+        cluster.api.post(REPLICA_SETS, replica_set())
+        if budget is not None:
+            cluster.api.post(BUDGETS, disruption_budget(budget))
+        until(lambda: len(running(cluster, FAULTY)) == 8, every=0.1)
+        if budget is not None:
+            until(lambda: allowed(cluster) == budget, every=0.1)
+        set_schedulable(cluster, SPARE, is_schedulable=True)
+        yield kubelet
+
+
+def set_schedulable(cluster: Cluster, name: str, *, is_schedulable: bool) -> None:
+    cluster.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": not is_schedulable}})
+
+
+def gpu_of(fleet: Fleet, number: int) -> tuple[str, str]:
+    """Return the address of a GPU of the faulty node, and the name of the pod that holds it."""
+    return scene.GPUS[number], holder(fleet.cluster, gpu_ids(fleet, FAULTY)[number])
+
+
+def incident_of(cluster: Cluster) -> str:
+    """Return the name of the only open incident of the faulty node."""
+    [name] = [
+        item["metadata"]["name"]
+        for item in scene.incidents(cluster, FAULTY)
+        if item["status"]["state"] != "Resolved"
+    ]
+    return str(name)
 
 
 def disruption_budget(count: int) -> Any:
@@ -77,17 +133,16 @@ def disruption_budget(count: int) -> Any:
 
 
 def allowed(cluster: Cluster) -> int:
-    path = "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets/train"
-    status: dict[str, int] = cluster.api.get(path).get("status", {})
+    status: dict[str, int] = cluster.api.get(f"{BUDGETS}/train").get("status", {})
     return status.get("disruptionsAllowed", -1)
 
 
-def test_only_the_pod_that_holds_the_faulty_gpu_leaves(controlplane: Cluster) -> None:
-    with training(controlplane, "enforce") as (fleet, kubelet):
+def test_only_the_pod_that_holds_the_faulty_gpu_leaves(fleet: Fleet) -> None:
+    controlplane, [aggregator] = fleet.cluster, fleet.aggregators
+    with training(fleet) as kubelet:
         before = running(controlplane, FAULTY)
-        victim = holder(controlplane, gpu_ids(fleet, FAULTY)[0])
-        scene.inject_gpu_fault(fleet.agents[FAULTY])
-        [aggregator] = fleet.aggregators
+        gpu, victim = gpu_of(fleet, 0)
+        scene.inject_gpu_fault(fleet.agents[FAULTY], gpu)
         aggregator.until(lambda: drain_states(controlplane) == ["Succeeded"])
         aggregator.until(lambda: len(running(controlplane, SPARE)) == 1)
         assert running(controlplane, FAULTY) == before - {victim}
@@ -97,9 +152,8 @@ def test_only_the_pod_that_holds_the_faulty_gpu_leaves(controlplane: Cluster) ->
         assert drain["status"]["begunAt"]
         # All eight pods are of one job, and the fault hits one of them.
         assert drain["spec"]["pods"][0]["job"] == "team-a/train"
-        [incident] = scene.incidents(controlplane, FAULTY)
         aggregator.until(lambda: aggregator.query(f"/v1/nodes/{FAULTY}")["jobs"] == ["team-a/train"])
-        for path in (f"/v1/incidents/{incident['metadata']['name']}", f"/v1/nodes/{FAULTY}"):
+        for path in (f"/v1/incidents/{incident_of(controlplane)}", f"/v1/nodes/{FAULTY}"):
             [outcome] = aggregator.query(path)["job_outcomes"]
             assert (outcome["job"], outcome["state"], outcome["gone"]) == ("team-a/train", "evicted", 1)
             assert outcome["action"] == drain["metadata"]["name"]
@@ -120,18 +174,16 @@ def drain_conditions(cluster: Cluster, node: str) -> dict[str, str]:
     return {item["type"]: item["reason"] for item in conditions if item["type"].startswith("Drain")}
 
 
-def test_a_node_with_a_fault_of_all_gpus_is_drained_and_shows_it_until_its_release(
-    controlplane: Cluster,
-) -> None:
+def test_a_node_with_a_fault_of_all_gpus_is_drained_and_shows_it_until_its_release(fleet: Fleet) -> None:
+    controlplane, [aggregator] = fleet.cluster, fleet.aggregators
     shown = list[dict[str, str]]()
 
     def has_conditions(*reasons: str) -> bool:
         shown.append(drain_conditions(controlplane, FAULTY))
         return list(shown[-1].values()) == list(reasons)
 
-    with training(controlplane, "enforce") as (fleet, kubelet):
+    with training(fleet) as kubelet:
         scene.inject_switch_fault(fleet.agents[FAULTY])
-        [aggregator] = fleet.aggregators
         aggregator.until(lambda: has_conditions("NodeguardDrained"))
         assert {"DrainInProgress": "NodeguardDraining"} in shown
         assert len(kubelet.deleted) == 8
@@ -148,10 +200,10 @@ def test_a_node_with_a_fault_of_all_gpus_is_drained_and_shows_it_until_its_relea
         assert drain_conditions(controlplane, SPARE) == {}
 
 
-def test_a_budget_that_forbids_the_eviction_keeps_the_pod(controlplane: Cluster) -> None:
-    with training(controlplane, "enforce", budget=0) as (fleet, kubelet):
-        scene.inject_gpu_fault(fleet.agents[FAULTY])
-        [aggregator] = fleet.aggregators
+def test_a_budget_that_forbids_the_eviction_keeps_the_pod(fleet: Fleet) -> None:
+    controlplane, [aggregator] = fleet.cluster, fleet.aggregators
+    with training(fleet, budget=0) as kubelet:
+        scene.inject_gpu_fault(fleet.agents[FAULTY], scene.GPUS[1])
         aggregator.until(lambda: scene.is_marked(controlplane, FAULTY))
         aggregator.until(
             lambda: "team-a/train allows 0 of 1" in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}"))
@@ -159,25 +211,23 @@ def test_a_budget_that_forbids_the_eviction_keeps_the_pod(controlplane: Cluster)
         assert not drains(controlplane)
         assert not kubelet.deleted
         # With the budget relaxed, the pod leaves by itself.
-        path = "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets/train"
-        controlplane.api.patch(path, {"spec": {"minAvailable": 7}})
+        controlplane.api.patch(f"{BUDGETS}/train", {"spec": {"minAvailable": 7}})
         aggregator.until(lambda: drain_states(controlplane) == ["Succeeded"])
         assert len(kubelet.deleted) == 1
 
 
 def test_observe_evicts_nothing_until_an_operator_drains_the_node(
-    controlplane: Cluster, capsys: pytest.CaptureFixture[str]
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with training(controlplane, "observe") as (fleet, kubelet):
-        victim = holder(controlplane, gpu_ids(fleet, FAULTY)[0])
-        scene.inject_gpu_fault(fleet.agents[FAULTY])
-        [aggregator] = fleet.aggregators
+    controlplane, [aggregator] = fleet.cluster, fleet.aggregators
+    with training(fleet, "observe") as kubelet:
+        gpu, victim = gpu_of(fleet, 2)
+        scene.inject_gpu_fault(fleet.agents[FAULTY], gpu)
         aggregator.until(lambda: victim in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
         aggregator.until(lambda: "would-drain" in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
         reject_pod(controlplane)
         aggregator.until(lambda: aggregator.query(f"/v1/nodes/{FAULTY}")["rejected_pods"])
-        [incident] = scene.incidents(controlplane, FAULTY)
-        shown = aggregator.query(f"/v1/incidents/{incident['metadata']['name']}")["rejected_pods"]
+        shown = aggregator.query(f"/v1/incidents/{incident_of(controlplane)}")["rejected_pods"]
         assert (shown["count"], shown["message"]) == (1, "GPU is lost")
         # No client of the network can request a drain.
         assert drain_statuses(fleet) == [404, 404, 405]
@@ -216,17 +266,18 @@ def drain_statuses(fleet: Fleet) -> list[int]:
     return statuses
 
 
-def test_a_pod_gets_notice_and_leaves_early_once_its_owner_agrees(controlplane: Cluster) -> None:
+def test_a_pod_gets_notice_and_leaves_early_once_its_owner_agrees(fleet: Fleet) -> None:
+    controlplane, [aggregator] = fleet.cluster, fleet.aggregators
+
     def annotation(name: str) -> str:
         annotations: dict[str, str] = controlplane.api.get(f"{PODS}/{name}")["metadata"].get(
             "annotations", {}
         )
         return annotations.get("nodeguard.dev/drain-at", "")
 
-    with training(controlplane, "enforce", when="deadline, after: 1h") as (fleet, kubelet):
-        victim = holder(controlplane, gpu_ids(fleet, FAULTY)[0])
-        scene.inject_gpu_fault(fleet.agents[FAULTY])
-        [aggregator] = fleet.aggregators
+    with training(fleet, when="deadline, after: 1h") as kubelet:
+        gpu, victim = gpu_of(fleet, 3)
+        scene.inject_gpu_fault(fleet.agents[FAULTY], gpu)
         drain_at = aggregator.until(lambda: annotation(victim))
         assert not any(annotation(name) for name in running(controlplane, FAULTY) - {victim})
         aggregator.until(lambda: drain_at in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")["drains"]))
@@ -236,7 +287,8 @@ def test_a_pod_gets_notice_and_leaves_early_once_its_owner_agrees(controlplane: 
         # A successor keeps the time.
         aggregator.kill()
         aggregator.start()
-        controlplane.kubectl("annotate", "pod", victim, "-n", "team-a", "nodeguard.dev/drain-now=true")
+        agreed = {"metadata": {"annotations": {"nodeguard.dev/drain-now": "true"}}}
+        controlplane.api.patch(f"{PODS}/{victim}", agreed)
         aggregator.until(lambda: drain_states(controlplane) == ["Succeeded"])
         assert kubelet.deleted == {victim}
         notices = [
@@ -245,11 +297,11 @@ def test_a_pod_gets_notice_and_leaves_early_once_its_owner_agrees(controlplane: 
         assert [item["spec"]["deadline"] for item in notices] == [drain_at]
 
 
-def test_a_leader_that_is_killed_in_a_drain_is_followed_by_one_that_ends_it(controlplane: Cluster) -> None:
-    with training(controlplane, "enforce") as (fleet, kubelet):
-        victim = holder(controlplane, gpu_ids(fleet, FAULTY)[0])
-        [aggregator] = fleet.aggregators
-        scene.inject_gpu_fault(fleet.agents[FAULTY])
+def test_a_leader_that_is_killed_in_a_drain_is_followed_by_one_that_ends_it(fleet: Fleet) -> None:
+    controlplane, [aggregator] = fleet.cluster, fleet.aggregators
+    with training(fleet) as kubelet:
+        gpu, victim = gpu_of(fleet, 4)
+        scene.inject_gpu_fault(fleet.agents[FAULTY], gpu)
         aggregator.until(lambda: drain_states(controlplane))
         aggregator.kill()
         aggregator.start()
