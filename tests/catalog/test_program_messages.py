@@ -170,6 +170,12 @@ def test_the_cause_that_a_text_names_counts(text: str, cause: str, title: str) -
         "munged: Info: Processed 1 credential",
         "systemd[1]: Started NVIDIA fabric manager service.",
         "EDAC MC0: Giving out device to module skx_edac",
+        "GPU Recovery Action : None",
+        "HW Thermal Slowdown : Not Active",
+        "SW Power Cap : Active",
+        "Remapping Failure Occurred : No",
+        "JobState=COMPLETED Reason=None",
+        "Terminating the old replica",
     ],
 )
 def test_a_line_of_a_healthy_system_is_no_error(text: str) -> None:

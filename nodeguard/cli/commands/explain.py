@@ -36,7 +36,7 @@ from nodeguard.model.signal import Signal
 # A class is a fault class of the diagnosis, or the family of checks that the value of a taint names.
 _CLASS = re.compile(r"class\s+", re.IGNORECASE)
 # `Xid (PCI:0000:c3:00): 94` is a part of a line of the kernel log.
-_CODE = re.compile(r"(s?xid)(?![\s:#]*\(PCI:)[\s:#]*(.*)", re.IGNORECASE)
+_CODE = re.compile(r"(s?xid)(?![a-z])(?![\s:#]*\(PCI:)[\s:#]*(.*)", re.IGNORECASE)
 # Lines of a pasted text that are looked at, which takes half a second, and errors in them that are listed.
 _MAX_LINES = 2_000
 _MAX_ALSO = 8

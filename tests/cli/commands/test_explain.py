@@ -333,6 +333,11 @@ def test_a_line_of_nodeguard_for_a_terminal_is_explained(capsys: pytest.CaptureF
     assert "error it answered 404 endpoint a" in printed(capsys, line)
 
 
+def test_a_word_that_begins_with_xid_is_no_code(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "XidCriticalError: Xid=79 on Device=GPU-5c8f0005, the device will go unhealthy."
+    assert printed(capsys, line).startswith("Message of a program - the device plugin withdrew a GPU")
+
+
 def test_an_xid_without_the_prefix_of_the_driver_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     line = "Xid (PCI:0000:c3:00): 94, pid=7194, Contained: SM (0x1). RST: No, D-RST: No"
     assert printed(capsys, line).startswith("Xid 94 - ")
