@@ -77,6 +77,14 @@ class DamagedFileError(HistoryFileError):
     """The file is damaged."""
 
 
+def is_damaged(error: Exception) -> bool:
+    """Return whether an error means that a file is damaged, not only inaccessible."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return isinstance(error, DamagedFileError) or (
+        code is not None and code & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+    )
+
+
 def history_path(path: str) -> str:
     """Return the path of a history's file. A path that is a file, or is named as a database, is that file;
     any other is a directory with `history.sqlite` in it, which may be missing.

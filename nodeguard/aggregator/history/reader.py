@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from nodeguard.aggregator.history.file import DAMAGED_ROW, HistoryFileError, history_path, open_for_reading
+from nodeguard.aggregator.history.file import (
+    DAMAGED_ROW,
+    HistoryFileError,
+    history_path,
+    is_damaged,
+    open_for_reading,
+)
 from nodeguard.executors.kube.cluster import annotated_reason
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
@@ -175,7 +181,8 @@ def reading(file: str) -> Iterator[sqlite3.Connection]:
     except OSError as error:
         raise HistoryError(f"{file}: {error.strerror}: make it readable for the aggregator's user") from None
     except (HistoryFileError, sqlite3.Error, *DAMAGED_ROW) as error:
-        raise HistoryError(f"{file}: {error}") from None
+        remedy = ": the aggregator renames it at its next change, and begins a new one"
+        raise HistoryError(f"{file}: {error}{remedy if is_damaged(error) else ''}") from None
 
 
 def _steps(

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from nodeguard.aggregator.history.file import DamagedFileError, ForeignFileError, HistoryFileError
+from nodeguard.aggregator.history.file import DamagedFileError, ForeignFileError, HistoryFileError, is_damaged
 from nodeguard.aggregator.history.queue import MAX_BYTES, TransitionQueue
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.fleet.state.history_events import RecordedEvent
@@ -199,7 +199,7 @@ class HistoryWriter:
             try:
                 self._store = HistoryStore(self.path)
             except (DamagedFileError, sqlite3.DatabaseError) as error:
-                if not _is_damaged(error):
+                if not is_damaged(error):
                     raise
                 self._damaged = str(error)
                 self._set_aside()
@@ -254,7 +254,7 @@ class HistoryWriter:
         if isinstance(error, ForeignFileError):
             self._refused = True
             self._set_error(f"{error}; until then no history is written")
-        elif _is_damaged(error):
+        elif is_damaged(error):
             self._damaged = str(error)
             self._set_error(f"the file is damaged ({error}): it will be renamed")
         elif isinstance(error, (HistoryFileError, OSError, sqlite3.Error)):
@@ -267,14 +267,6 @@ class HistoryWriter:
     def _set_error(self, error: str) -> None:
         self.error = error
         logger.error("cannot write the history", extra={"file": self.path, "error": error})
-
-
-def _is_damaged(error: Exception) -> bool:
-    """Return whether a file is damaged, not only inaccessible."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, DamagedFileError) or (
-        code is not None and code & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-    )
 
 
 _REMEDIES = {

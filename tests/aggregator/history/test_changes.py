@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from nodeguard.aggregator.history import changes as changes_module
 from nodeguard.aggregator.history.changes import read_history_view
 from nodeguard.aggregator.history.component_faults import load_component_faults
+from nodeguard.aggregator.history.file import DamagedFileError
 from nodeguard.aggregator.history.history import policy_text
 from nodeguard.aggregator.history.node_findings import read_finding_periods
-from nodeguard.aggregator.history.reader import HistoryError, read_history
+from nodeguard.aggregator.history.reader import HistoryError, read_history, reading
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.fleet.components.repeat_offenders import FaultHistory
 from nodeguard.fleet.decide.observed_marks import WriteError
@@ -349,6 +350,14 @@ def test_a_missing_and_a_foreign_file_are_errors(tmp_path: Path) -> None:
         read_history_view(str(tmp_path / "text"), "", 0.0, 1.0)
 
 
+def test_the_error_of_a_damaged_file_has_what_becomes_of_it(scene: Scene) -> None:
+    scene.tick()
+    scene.writer.close()
+    problem = "a page is malformed: the aggregator renames it at its next change"
+    with pytest.raises(HistoryError, match=problem), reading(str(scene.path)):
+        raise DamagedFileError("a page is malformed")
+
+
 @pytest.mark.parametrize(
     ("table", "column"),
     [
@@ -380,8 +389,8 @@ def test_a_row_of_another_type_is_read_or_refused_with_the_file(
         lambda: view(scene),
         lambda: read_finding_periods(path, "uid-1", 0.0),
     )
-    for reading in readings:
+    for read in readings:
         try:
-            reading()
+            read()
         except HistoryError as error:
             assert path in str(error)
