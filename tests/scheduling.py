@@ -1,7 +1,8 @@
 """The distribution of tests over processes, in constant time for each test.
 
 pytest-xdist looks for each test among all tests of the run, and counts the waiting ones of a process among all that it
-has had: in a run of 18,000 tests its process took 30 s. Needless once pytest-xdist does neither.
+has had. For 7,500 tests in 3 processes, it took 10 s of CPU time in place of 7 s. Needless once pytest-xdist does
+neither.
 """
 
 from __future__ import annotations
