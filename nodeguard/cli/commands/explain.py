@@ -35,8 +35,10 @@ from nodeguard.model.signal import Signal
 
 # A class is a fault class of the diagnosis, or the family of checks that the value of a taint names.
 _CLASS = re.compile(r"class\s+", re.IGNORECASE)
-# `Xid (PCI:0000:c3:00): 94` is a part of a line of the kernel log.
-_CODE = re.compile(r"(s?xid)(?![a-z])(?![\s:#]*\(PCI:)[\s:#]*(.*)", re.IGNORECASE)
+# `Xid (PCI:0000:c3:00): 94` is a part of a line of the kernel log. Words may follow the number of a code.
+_CODE = re.compile(
+    r"(s?xid)(?![a-z])(?![\s:#]*\(PCI:)[\s:#-]*(?:(\d+)[\s,:;-]+[^\d\s].*|(.*))", re.IGNORECASE | re.ASCII
+)
 # Lines of a pasted text that are looked at, which takes half a second, and errors in them that are listed.
 _MAX_LINES = 2_000
 _MAX_ALSO = 8
@@ -179,7 +181,7 @@ def _code(catalogue: Catalogue, text: str) -> CodeOutput | None:
         number, code = text, parse_code(text, "Xid")
         is_sxid = code in catalogue.sxids and code not in catalogue.xids
     elif match := _CODE.fullmatch(text):
-        number, is_sxid = match[2], match[1].lower() == "sxid"
+        number, is_sxid = match[2] or match[3], match[1].lower() == "sxid"
         if not number:
             raise UsageError(f"{quoted(text)} has no number: write nodeguard explain {match[1].lower()} 79")
         if is_sxid and not any(character.isdigit() for character in number):

@@ -190,7 +190,18 @@ def test_other_words_are_searched(words: str, matches: str, capsys: pytest.Captu
     assert any(match["name"].startswith(matches) for match in json.loads(capsys.readouterr().out))
 
 
-@pytest.mark.parametrize("words", [["Xid", "79"], ["XID", "79"], ["xid79"], ["Xid 79"], ["xid:", "79"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["Xid", "79"],
+        ["XID", "79"],
+        ["xid79"],
+        ["Xid 79"],
+        ["xid:", "79"],
+        ["XID-79"],
+        ["Xid", "79,", "pid='<unknown>',", "name=<unknown>,", "GPU", "has", "fallen", "off", "the", "bus."],
+    ],
+)
 def test_a_code_may_be_written_as_the_log_does(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, *words) == printed(capsys, "xid", "79")
 
@@ -203,6 +214,7 @@ def test_a_check_may_be_written_in_capitals(capsys: pytest.CaptureFixture[str]) 
     ("words", "error"),
     [
         (["gpu-lots"], "'gpu-lots' matches no check, code or word of the output: did you mean gpu-lost"),
+        (["xid", "63", "64"], "'63 64' is not the number of an Xid"),
         (["xid", "seven"], "'seven' is not the number of an Xid"),
         (["sxid", "9" * 30], "is not the number of an SXid"),
         (["xid"], "'xid' has no number: write nodeguard explain xid 79"),
