@@ -69,6 +69,7 @@ def test_a_storm_in_short(storm: Fleet) -> None:
 
     SUSPECT  node-11, GPU 0000:3b:00: gpu-hot, marked, 2 min 10 s old
              91 °C, slowed by hardware
+             to do: reset the GPU
              nodeguard describe incident node-11-gpu-0000-3b-00-6cfda3a9
     """)
 
@@ -245,6 +246,7 @@ def test_obstacles_come_first() -> None:
     FATAL    node-1, GPU 0000:3b:00: gpu-lost, dry run, 2 min old
              would not quarantine node node-1: too many agents do not report: see
              nodeguard status
+             to do: reset the GPU
              nodeguard describe incident node-1-gpu-0000-3b-00-f750a6f0
     """)
 

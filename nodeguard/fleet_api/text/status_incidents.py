@@ -83,9 +83,7 @@ def _node_entry(groups: Sequence[IncidentSummary], notes: int) -> Section:
     age = format_duration(max(group.age for group in groups))
     title = f"{worst.node}: {number}; {state}{acknowledged}, {age} old"
     rows = [Note("; ".join(map(_folded, groups)))]
-    repairs = max((group.action for group in groups), key=lambda action: action.rank)
-    if repairs not in _NO_REPAIR:
-        rows.insert(0, Note(f"to do{' for these' if worst.earlier else ''}: {repairs.phrase}"))
+    rows[:0] = _repair(groups, " for these" if worst.earlier else "")
     rows.extend(_jobs(groups))
     rows.append(Note(f"nodeguard describe node {worst.node}", "dim"))
     return Section(badge_heading(health, health, title), tuple(rows[:notes]), "entry")
@@ -121,6 +119,13 @@ def _entry(incident: IncidentSummary, notes: int) -> Section:
     return Section(badge_heading(health, health, title), tuple(rows[:notes]), "entry")
 
 
+def _repair(incidents: Sequence[IncidentSummary], scope: str = "") -> Iterator[Note]:
+    """Yield the strongest action on some incidents, if it is a repair. scope: of which it is."""
+    action = max((incident.action for incident in incidents), key=lambda action: action.rank)
+    if action not in _NO_REPAIR:
+        yield Note(f"to do{scope}: {action.phrase}")
+
+
 def _jobs(incidents: Sequence[IncidentSummary]) -> Iterator[Note]:
     """Yield the jobs that some incidents hit, if there are any."""
     names = dict.fromkeys(job for incident in incidents for job in incident.jobs)
@@ -137,6 +142,8 @@ def _rows(incident: IncidentSummary, subject: str) -> list[Note]:
     rows = [Note(summary.removeprefix(repeated))]
     if incident.guidance is not None:
         rows.append(Note(guidance_text(incident.guidance)))
+    else:
+        rows.extend(_repair([incident]))
     rows.extend(_jobs([incident]))
     rows.append(Note(f"nodeguard describe incident {incident.name}", "dim"))
     return rows

@@ -157,6 +157,7 @@ def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
 
     FATAL    node-41, port mlx5_0/1: port-down, pending (grace period, 55 s left), 5 s old
              the port is down
+             to do: replace the component
              nodeguard describe incident node-41-port-mlx5-0-1-3cf70655
 
     SUSPECT  fabric/p0/r0: link-down, marked, 25 s old
