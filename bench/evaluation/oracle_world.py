@@ -14,6 +14,7 @@ from itertools import groupby
 from math import exp, expm1, inf
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bench.evaluation.observed import operator_changes
 from bench.evaluation.oracle import Causes, Posterior, posterior
@@ -34,7 +35,7 @@ from bench.evaluation.oracle_model import (
     Observed,
     UsualVotes,
 )
-from bench.evaluation.plants import FALSE_CHECKS, KINDS
+from bench.evaluation.plants import FALSE_CHECKS, FEW_NODES, KINDS
 from bench.evaluation.symptoms import SILENT_CHECK
 from bench.evaluation.world import Cause, Fleet, JobStart, Path, World
 
@@ -227,6 +228,9 @@ class WorldOracle:
         prior = -expm1(-_SHARED_CAUSES * self._fleet.size * until / _DAY) / len(KINDS)
         explanations: list[Explanation] = []
         for kind in KINDS:
+            if kind == "few nodes":
+                explanations += self._of_few_nodes(prior, excluded, until)
+                continue
             is_planted = kind == self._world.plant.kind
             courses = [Course(self._world.plant.causes)] if is_planted else drawn_courses(kind)
             courses = [course for course in courses if course.causes]
@@ -281,6 +285,17 @@ class WorldOracle:
             )  # fmt: skip
         elif first.kind == "job":
             yield from self._of_jobs(kind, shares, prior, excluded, until)
+
+    def _of_few_nodes(self, prior: float, excluded: frozenset[int], until: float) -> Iterator[Explanation]:
+        """Yield the explanations by few nodes that break together: as false alarms of so many nodes."""
+        least, most = FEW_NODES
+        shares = tuple(count / self._fleet.size for count in range(least, most + 1))
+        groups = by_spread(drawn_courses("false alarms"))
+        for group in groups:
+            for item in self._of_courses("few nodes", group, prior / len(groups), excluded, until):
+                name = f"nodes with {item.check}"
+                nodes = (CandidateCause(name, item.candidates[0].members),)
+                yield replace(item, group=name, shares=shares, candidates=nodes)
 
     def _of_jobs(
         self, kind: str, shares: Sequence[float], prior: float, excluded: frozenset[int], until: float

@@ -269,33 +269,62 @@ _OF_FACTS = "driver-library-mismatch"
 
 
 def _false_alarms(background: Background, chance: Random) -> Plant | None:
-    """A check fires on healthy nodes: on 1, 10 or 100% of them, at once or over up to two hours; with a new
-    catalogue, which all nodes receive, half of the times, and always if it finds facts.
-    """
+    """A check fires on healthy nodes: on 1, 10 or 100% of them; see `_firings`."""
     start, size = _start(background, chance), background.fleet.size
     check, share = chance.choice(FALSE_CHECKS), chance.choice((0.01, 0.1, 1.0))
-    lasts = chance.choice((0.0, log_uniform(10 * _MINUTE, 2 * _HOUR, chance)))
-    received = _waves(range(size), start, lasts, chance)
-    firing = chance.sample(range(size), max(1, round(share * size)))
-    faults = [
-        NodeFault(
-            node=node, symptom=f"{FALSE}{check}", onset=received[node] + chance.uniform(0.0, 10.0),
-            end=background.until + _HOUR, cause=check, is_real=False,
-        )
-        for node in firing
-    ]  # fmt: skip
-    is_new = chance.random() < 0.5 or check == _OF_FACTS
+    count, lasts = max(1, round(share * size)), _spread(chance)
+    faults, versions = _firings(background, check, count, start, lasts, chance, is_real=False)
     cause = Cause(
         kind="check", name=check, symptom=f"{FALSE}{check}", members=tuple(range(size)),
         start=start, end=_end(faults), share=share, spread=lasts + 10.0,
     )  # fmt: skip
-    return Plant(
-        kind="false alarms",
-        causes=(cause,),
-        faults=tuple(faults),
-        versions=tuple(VersionChange(at, node, "catalogue/new") for node, at in received.items() if is_new),
-        start=start,
-    )
+    return Plant(kind="false alarms", causes=(cause,), faults=faults, versions=versions, start=start)
+
+
+# Nodes that break together without a domain in common: the fewest and the most. Assumed.
+FEW_NODES = 2, 4
+
+
+def _few_nodes(background: Background, chance: Random) -> Plant | None:
+    """Few nodes break together: by a job or by work on them, or a new catalogue finds older faults. Their
+    reports are those of false alarms.
+    """
+    start, check = _start(background, chance), chance.choice(FALSE_CHECKS)
+    count, lasts = chance.randint(*FEW_NODES), _spread(chance)
+    faults, versions = _firings(background, check, count, start, lasts, chance, is_real=True)
+    return Plant(kind="few nodes", faults=faults, versions=versions, start=start)
+
+
+def _spread(chance: Random) -> float:
+    """Return the seconds within which a check begins to fire: at once, or over up to two hours."""
+    return chance.choice((0.0, log_uniform(10 * _MINUTE, 2 * _HOUR, chance)))
+
+
+def _firings(
+    background: Background,
+    check: str,
+    count: int,
+    start: float,
+    lasts: float,
+    chance: Random,
+    *,
+    is_real: bool,
+) -> tuple[tuple[NodeFault, ...], tuple[VersionChange, ...]]:
+    """Return the firings of a check on so many nodes, in `lasts` seconds, and what the nodes receive: a new
+    catalogue half of the times, on all nodes, and always if the check finds facts.
+    """
+    size = background.fleet.size
+    received = _waves(range(size), start, lasts, chance)
+    faults = tuple(
+        NodeFault(
+            node=node, symptom=f"{FALSE}{check}", onset=received[node] + chance.uniform(0.0, 10.0),
+            end=background.until + _HOUR, cause="" if is_real else check, is_real=is_real,
+        )
+        for node in chance.sample(range(size), count)
+    )  # fmt: skip
+    is_new = chance.random() < 0.5 or check == _OF_FACTS
+    changes = (VersionChange(at, node, "catalogue/new") for node, at in received.items() if is_new)
+    return faults, tuple(changes)
 
 
 def _firmware(background: Background, chance: Random) -> Plant | None:
@@ -378,6 +407,7 @@ KINDS: Mapping[str, MakePlant] = {
     "bad job start": _job,
     "version": _version,
     "false alarms": _false_alarms,
+    "few nodes": _few_nodes,
     "switch firmware": _firmware,
     "maintenance and restart": _maintenance,
     "nothing": _nothing,

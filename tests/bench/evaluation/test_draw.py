@@ -11,7 +11,8 @@ from bench.evaluation.background import draw_background
 from bench.evaluation.draw import draw_world, plant_cause
 from bench.evaluation.fleets import SIZE_CLASSES
 from bench.evaluation.observed import observations, operator_changes
-from bench.evaluation.plants import KINDS
+from bench.evaluation.plants import FALSE_CHECKS, KINDS
+from bench.evaluation.symptoms import FALSE
 from bench.evaluation.world import NodeChange, Plant
 
 
@@ -57,6 +58,18 @@ def test_a_check_of_facts_has_false_alarms_with_a_new_catalogue_only() -> None:
         (plant.causes[0].name == "driver-library-mismatch", bool(plant.versions)) for plant in plants if plant
     }
     assert new == {(True, True), (False, True), (False, False)}
+
+
+def test_few_nodes_that_break_together_report_as_those_with_a_false_alarm() -> None:
+    """No diagnosis names them: a check that is suppressed on them is suppressed wrongly."""
+    background = draw_background(64, 1)
+    plants = [plant for number in range(60) if (plant := KINDS["few nodes"](background, Random(number)))]
+    assert {len(plant.faults) for plant in plants} == {2, 3, 4}
+    symptoms = {fault.symptom for plant in plants for fault in plant.faults}
+    assert symptoms == {f"{FALSE}{check}" for check in FALSE_CHECKS}
+    assert all(fault.is_real for plant in plants for fault in plant.faults)
+    assert not any(plant.causes for plant in plants)
+    assert {bool(plant.versions) for plant in plants} == {True, False}
 
 
 def test_votes_are_in_the_order_of_their_reports() -> None:

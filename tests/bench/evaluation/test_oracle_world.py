@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
-from bench.evaluation.draw import draw_world
+from bench.evaluation.draw import draw_world, world_of
 from bench.evaluation.oracle import DECIDED, NO_CAUSE
 from bench.evaluation.oracle_world import WorldOracle
 from bench.evaluation.plants import FALSE_CHECKS
@@ -44,6 +44,17 @@ def test_the_oracle_does_not_know_which_check_has_false_alarms() -> None:
     own = {item.check: item.prior for item in explanations if item.name == "false alarms"}
     assert own.keys() == set(FALSE_CHECKS)
     assert len(set(own.values())) == 1
+
+
+@pytest.mark.parametrize(("firing", "is_decided"), [(3, False), (12, True)])
+def test_few_nodes_with_a_false_alarm_may_have_broken_together(firing: int, is_decided: bool) -> None:
+    world = draw_world("false alarms", 256, 2)
+    background, [cause] = world.background, world.plant.causes
+    shown = replace(cause, share=firing / background.fleet.size)
+    plant = replace(world.plant, faults=world.plant.faults[:firing], causes=(shown,))
+    assert len(plant.faults) == firing
+    within = background.until - background.before
+    assert WorldOracle(world_of(background, plant)).decides(0, within) is is_decided
 
 
 def test_causes_that_begin_one_after_another_are_decided_one_by_one() -> None:
