@@ -154,6 +154,7 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"`suppression.windows` | {durations(*suppression.windows)}",
         f"`suppression.confirmedShare` | {suppression.confirmed_share:.0%}",
         f"a whole parent | {candidates._CLEARLY_LIKELIER:g} times",
+        f"one cause of the fleet | {suspected_checks._CLEARLY_LIKELIER:g} times",
         f"several domains at once | {suspected_checks._MANY}",
         f"largest domain | {shared_versions.MAX_FLEET_SHARE:.0%} of the fleet",
         f"parts that fail in turn | {format_duration(candidates._PAUSE)}, {candidates._IN_TURN_CHANCE:.0%}",
@@ -162,7 +163,8 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"another topology | {settling_candidates._CLEARLY_LIKELIER:g} times",
         f"a new version | {format_duration(shared_versions._NEW_SECONDS)}",
         f"a small part | {votes._SMALL_PART:.0%}",
-        f"votes of one leaf | {suspected_checks._OF_ONE}, or 1/{1 / suspected_checks._SHARE_OF_ONE:g} of it",
+        f"nodes of one leaf | {suspected_checks._OF_ONE}, or {suspected_checks._TIMES_ITS_PART:g} times its part",
+        f"nodes outside of parents | {suspected_checks._TIMES_USUAL:g} times the usual number",
         f"nearly all nodes | {shared_versions._MIN_VOTER_SHARE:.0%}",
         f"usual rate of a check | {vote_index._FAULT_RATE:g}, {vote_index._WARNING_RATE:g}",
         f"the fleet's own rate | {durations(significance._MEMORY, significance._WORTH)}",
@@ -176,7 +178,8 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"no agent | {format_duration(results.NO_AGENT)}",
     ):
         assert any(line.startswith(f"| {row} |") for line in PAGE.splitlines()), row
-    assert (suspected_checks._MISPLACED, suspected_checks._STRAY_CHANCE) == (0.2, 1e-3)
+    assert (suspected_checks._MISPLACED, suspected_checks._CAUSES) == (0.25, 2)
+    assert suspected_checks._CLEAR_SHARE == 0.5
     assert (rule.fewest_affected(6), rule.fewest_affected(7)) == (2, 3)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from math import inf
 from operator import itemgetter
 from typing import NamedTuple
@@ -143,7 +143,6 @@ class CheckFirings:
     def unexplained(
         self,
         explained: Set[str],
-        are_independent: Callable[[Collection[str], int], bool],
         prior: float,
         began: float,
         now: float,
@@ -152,7 +151,6 @@ class CheckFirings:
         """Yield, for each window, the nodes on which it fires more often than by chance and without an
         explanation. A fault that the kernel log confirms is no false alarm.
 
-        are_independent: returns whether some nodes count as at least so many independent ones.
         after_receipt: nodes with a new version that may make it fire. Fewer of them are enough.
         prior: unconfirmed onsets a day, while the fleet's own rate is not measured.
         began: when the diagnosis started.
@@ -181,5 +179,5 @@ class CheckFirings:
             usual = self._usual_count(window, prior, began, now)
             by_chance = poisson_limit(usual, policy.significance)
             limit = max(least, by_chance + 1)
-            if len(nodes) >= limit and are_independent(nodes, limit):
+            if len(nodes) >= limit:
                 yield UnexplainedFirings(window, usual, limit, nodes)

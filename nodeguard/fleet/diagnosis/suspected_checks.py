@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Set
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from itertools import chain
+from math import ceil, inf, log, log1p
 
 from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
 from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.shared_versions import MAX_FLEET_SHARE, fired_after_receipt, have_new_version
-from nodeguard.fleet.diagnosis.significance import poisson_limit, significance
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
-from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy
+from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, VERSION_TOPOLOGIES
 
-# Nodes of one leaf that count as independent: a gang that starts badly affects many of them. Of a check that
-# asks for marks, also this share of a large leaf: few of its nodes may be a false alarm.
-_OF_ONE = 2
-_SHARE_OF_ONE = 1 / 32
+# A check is suspected if one cause of the whole fleet makes the firings so many times likelier than faults of
+# domains.
+_CLEARLY_LIKELIER = 20.0
+
+# Nodes of a leaf that count as independent, as leaves differ in their usual rates: so many, or so many times
+# its part of all nodes. Assumed.
+_OF_ONE, _TIMES_ITS_PART = 2, 2.0
+
+# Nodes outside of parents, which show a fault slowly, may be chance: so many times the usual number.
+_TIMES_USUAL = 2.0
 
 # So many affected domains at once, of different parents, may be more than shared hardware that fails; so may
 # domains with more than MAX_FLEET_SHARE of the fleet, such as both pods of two.
 _MANY = 3
 
-# Nodes outside of some domains may be chance unless so many of them are rarer than this: one in a thousand.
-_STRAY_CHANCE = 1e-3
+# Domains that fail at the same time besides the candidates: more are found when they have become significant.
+_CAUSES = 2
+
+# One or two nodes beside candidates with at least this share of votes may be single faults. Assumed.
+_CLEAR_SHARE = 0.5
+
+# Nodes that may have the label of another place, as a share of those in domains that fail: assumed.
+_MISPLACED = 0.25
 
 
 def unexplained_firings(
@@ -40,70 +51,128 @@ def unexplained_firings(
 
     candidates: domains that may be degraded. explained: nodes on which a cause explains the check.
     """
-    candidates = [candidate for candidate in candidates if candidate.fault_class in votes.classes_of(check)]
-    firings, members, rule = votes.firings[check], votes.members, votes.rule
-    topology_of = members.topology_of
-    prior = votes.usual_rate(check) * len(members)
-    # One version is most of a fleet: its nodes are independent.
-    topologies = {
-        topology
-        for class_votes in votes.classes_of(check).values()
-        for topology in class_votes.location_topologies
-    }
-
-    def placed(uids: Set[str], places: Set[str]) -> Set[str]:
-        """Return some nodes, without those that lack a location: they may be in the places with the others,
-        unless they are more.
-        """
-        lost = {uid for uid in uids - places if topologies.isdisjoint(map(topology_of, members.paths(uid)))}
-        return uids - lost if len(lost) <= len(uids & places) else uids
-
-    def have_one_cause(
-        unexplained: UnexplainedFirings, causes: Iterable[Set[str]], explained: Set[str]
-    ) -> bool:
-        """Return whether the nodes of one of some causes are all of the unexplained ones: others are chance,
-        or misplaced. explained: nodes that are not among the unexplained ones.
-        """
-        nodes, since = unexplained.nodes, now - unexplained.window
-        by_chance = poisson_limit(unexplained.usual, _STRAY_CHANCE)
-        recent = nodes.union(uid for uid, at in firings.latest.items() if at > since and uid in explained)
-        is_explained = any(
-            len(nodes - places) <= by_chance
-            or _are_concentrated(placed(recent, places | explained), places | explained, rule, members)
-            for places in causes
-        )
-        return is_explained and not (nodes <= after_receipt or have_new_version(votes, nodes, now))
-
-    after_receipt = fired_after_receipt(votes, firings.latest)
+    classes, firings, members = votes.classes_of(check), votes.firings[check], votes.members
+    candidates = [candidate for candidate in candidates if candidate.fault_class in classes]
     affected = set[str]().union(*(members.nodes(candidate.domain) for candidate in candidates))
-    if are_everywhere(candidates, members):
-        # Domains in so many places have faults of their own if the other nodes are clean. A few votes in each
-        # of them may as well be the false alarm.
-        is_clear = any(candidate.share >= rule.weak_evidence.share for candidate in candidates)
-        has_others = len(affected) <= MAX_FLEET_SHARE * len(members)
-        for unexplained in firings.unexplained(explained, lambda *_: True, prior, votes.began, now):
-            is_likely = is_clear and has_others and are_likelier(candidates, unexplained.nodes, members)
-            if not have_one_cause(unexplained, [affected if is_likely else set()], explained):
-                return unexplained
-    share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
-    are_independent = partial(_are_independent, topologies=topologies, share=share, members=members)
-    excluded = affected.union(explained)
-    for unexplained in firings.unexplained(excluded, are_independent, prior, votes.began, now, after_receipt):
-        parents = _largest_parents(unexplained.nodes, topologies, excluded, members)
-        # Without a parent: all may be misplaced nodes of domains that are excluded.
-        if not have_one_cause(unexplained, chain([frozenset[str]()], parents), excluded):
+    is_everywhere = are_everywhere(candidates, members)
+    versions = (item for item in candidates if members.topology_of(item.domain) in VERSION_TOPOLOGIES)
+    of_versions = () if is_everywhere else (members.nodes(version.domain) for version in versions)
+    excluded = set[str]().union(explained, *of_versions)
+    # Few votes in each of many domains may as well be the false alarm.
+    is_weak = all(candidate.share < votes.rule.weak_evidence.share for candidate in candidates)
+    likely = [] if is_everywhere and is_weak else candidates
+    clear = (candidate for candidate in candidates if candidate.share >= _CLEAR_SHARE)
+    in_clear = set[str]().union(*(members.nodes(candidate.domain) for candidate in clear))
+    voters = set[str]().union(*(candidate.voters for candidate in likely)) - excluded
+    topologies = {topology for item in classes.values() for topology in item.location_topologies}
+    after_receipt = fired_after_receipt(votes, firings.latest) - affected
+    prior = votes.usual_rate(check) * len(members)
+    for unexplained in firings.unexplained(excluded, prior, votes.began, now, after_receipt):
+        nodes, since = unexplained.nodes, now - unexplained.window
+        if not is_everywhere and _independent(nodes, topologies, members) < unexplained.limit:
+            continue
+        others = nodes - affected
+        has_version = others <= after_receipt or have_new_version(votes, others, now)
+        if has_version and len(others) >= unexplained.limit:
+            return unexplained
+        if len(nodes - in_clear) < votes.rule.min_nodes and not is_everywhere:
+            continue
+        shown = sum(firings.latest.get(uid, since) > since for uid in explained)
+        firing = _Firing(members, topologies, excluded, unexplained, voters, shown)
+        ratio = firing.log_ratio_of_fleet([members.nodes(candidate.domain) for candidate in likely])
+        if ratio > log(_CLEARLY_LIKELIER):
             return unexplained
     return None
 
 
-def are_likelier(candidates: Iterable[Candidate], uids: Set[str], members: DomainMembers) -> bool:
-    """Return whether faults of some domains make the votes likelier than one cause of all nodes that fire: in
-    small domains, such a cause affects most nodes of many of them. uids: nodes that fire.
+def _independent(uids: Set[str], topologies: Set[str], members: DomainMembers) -> int:
+    """Return how many of some nodes count as independent: few of a lowest domain of the topologies."""
+    leaves: Counter[str] = Counter()
+    for uid in uids:
+        paths = (path for path in members.paths(uid) if members.topology_of(path) in topologies)
+        leaves[next((path for path in paths if not members.children(path)), uid)] += 1
+    density = _TIMES_ITS_PART * len(uids) / len(members)
+    return sum(min(count, max(_OF_ONE, ceil(density * members.size(leaf)))) for leaf, count in leaves.items())
+
+
+class _Firing:
+    """The nodes on which a check fires, and the domains that may explain it.
+
+    members: all nodes. topologies: of domains that may cause it. excluded: nodes with another cause; it fires
+    on `shown` of them, too. voters: of candidates.
     """
-    by_domain = {candidate.domain: candidate for candidate in candidates}.values()
-    evidence = sum(shared_fault_evidence(len(own.voters), own.size, WRONG_LABEL) for own in by_domain)
-    firing = set(uids).union(*(own.voters for own in by_domain))
-    return evidence > shared_fault_evidence(len(firing), len(members), WRONG_LABEL)
+
+    def __init__(
+        self,
+        members: DomainMembers,
+        topologies: Set[str],
+        excluded: Set[str],
+        unexplained: UnexplainedFirings,
+        voters: Set[str],
+        shown: int,
+    ) -> None:
+        self._members, self._topologies, self._excluded = members, topologies, excluded
+        self._nodes, self._limit, self._shown = unexplained.nodes | voters, unexplained.limit, shown
+        self._size = len(members)
+        # Usual numbers have three decimals: a chance of zero has no logarithm.
+        self._chance = min(0.5, max(unexplained.usual, 0.001) / len(members))
+        self._by_chance = _TIMES_USUAL * unexplained.usual
+        # Nodes without a location may be in any domain.
+        self._lost = {
+            uid for uid in self._nodes if topologies.isdisjoint(map(members.topology_of, members.paths(uid)))
+        }
+
+    def log_ratio_of_fleet(self, candidates: Sequence[Set[str]]) -> float:
+        """Return how much likelier one cause of the fleet, besides or instead of faults of domains, makes the
+        firings than such faults only, as a logarithm. candidates: the nodes of each domain that may be
+        degraded.
+        """
+        without = with_cause = -inf
+        for paths in chain([()], self._largest()):
+            parts = [self._members.nodes(path) for path in paths]
+            for domains in ([*candidates, *parts], parts):
+                likelihoods = self._likelihoods(domains, may_be_slow=any(map(self._members.children, paths)))
+                without, with_cause = max(without, likelihoods[0]), max(with_cause, likelihoods[1])
+        return with_cause - without
+
+    def _largest(self) -> Iterator[Sequence[str]]:
+        """Yield, for each level of the topologies, the domain with most of the nodes, and the first two."""
+        counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+        for path, count in Counter(chain.from_iterable(map(self._members.paths, self._nodes))).items():
+            if self._members.topology_of(path) in self._topologies:
+                counts[self._members.topology_of(path), path.count("/")][path] = count
+        for level in counts.values():
+            largest = [path for path, _ in level.most_common(_CAUSES)]
+            yield from (largest[:count] for count in range(1, len(largest) + 1))
+
+    def _likelihoods(self, domains: Iterable[Set[str]], *, may_be_slow: bool) -> tuple[float, float]:
+        """Return the logarithms of the likelihood of the firings with faults of some domains: without and
+        with one cause of all other nodes. Without it, a node fires by chance, with the label of another
+        place, or without a location. may_be_slow: whether a parent is among them, which shows slowly.
+        """
+        of_domains, covered, inside = 0.0, set[str](), 0
+        for domain in domains:
+            rest = domain - covered - self._excluded
+            firing = len(self._nodes & rest)
+            of_domains += shared_fault_evidence(firing, len(rest), 1.0)
+            inside += firing
+            covered |= rest
+        if len(covered) > MAX_FLEET_SHARE * self._size:
+            return -inf, -inf
+        outside, size = self._nodes - covered, self._size - len(covered)
+        if may_be_slow and len(outside) <= self._by_chance:
+            return 0.0, -inf
+        lost, placed = len(outside & self._lost), len(outside - self._lost)
+        shown = inside + self._shown
+        share = shown / len(self._members)
+        chance = max(self._chance, WRONG_LABEL * share)
+        without = of_domains + placed * log(chance) + lost * log(max(chance, share))
+        without += (size - len(outside)) * log1p(-chance)
+        # Fewer may be in the domains, without a location or with the label of another place.
+        counted = placed + (lost if lost > shown else 0)
+        is_wide = counted >= self._limit and counted > _MISPLACED * shown
+        with_cause = of_domains + shared_fault_evidence(len(outside), size, 1.0)
+        return without, with_cause if is_wide else -inf
 
 
 def are_everywhere(candidates: Collection[Candidate], members: DomainMembers) -> bool:
@@ -117,59 +186,3 @@ def are_everywhere(candidates: Collection[Candidate], members: DomainMembers) ->
         if members.topology_of(candidate.domain) in LOCATION_TOPOLOGIES
     )
     return len(set[str]().union(*locations)) > MAX_FLEET_SHARE * len(members)
-
-
-def _are_independent(
-    uids: Iterable[str], least: int, topologies: Set[str], share: float, members: DomainMembers
-) -> bool:
-    """Return whether some nodes count as at least so many independent ones: few of any leaf in which the
-    check votes. share: of the nodes of a leaf that count.
-    """
-    counts: Counter[str] = Counter()
-    independent = 0
-    for uid in uids:
-        leaves = (path for path in members.paths(uid) if not members.children(path))
-        leaf = next((path for path in leaves if members.topology_of(path) in topologies), uid)
-        counts[leaf] += 1
-        independent += counts[leaf] <= max(_OF_ONE, int(share * members.size(leaf)))
-        if independent >= least:
-            return True
-    return False
-
-
-def _largest_parents(
-    uids: Set[str], topologies: Set[str], excluded: Set[str], members: DomainMembers
-) -> Iterator[Set[str]]:
-    """Yield, for each level of some topologies, the nodes of the two parent domains with most of some nodes:
-    shared hardware that fails in both of them explains these, if it has the time to become significant. Of
-    the first one only, if both have nearly all nodes that are not excluded.
-    """
-    largest = MAX_FLEET_SHARE * (len(members) - len(excluded))
-    counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
-    for path, count in Counter(chain.from_iterable(map(members.paths, uids))).items():
-        if members.children(path) and members.topology_of(path) in topologies:
-            counts[members.topology_of(path), path.count("/")][path] = count
-    for level in counts.values():
-        group: Set[str] = frozenset()
-        for parent, _ in level.most_common(_CAUSES):
-            both = group | members.nodes(parent)
-            if len(both - excluded) <= largest:
-                group = both
-        yield group
-
-
-def _are_concentrated(
-    nodes: Set[str], places: Set[str], rule: DiagnosisPolicy, members: DomainMembers
-) -> bool:
-    """Return whether nearly all of some nodes are in some places, and that is no chance."""
-    inside = len(nodes & places)
-    if inside < (1.0 - _MISPLACED) * len(nodes):
-        return False
-    return significance(inside, len(nodes), len(places) / len(members)) >= rule.significance_exponent
-
-
-# The share of nodes that may have the label of another place: assumed.
-_MISPLACED = 0.2
-
-# Domains that fail at the same time: more of them are found when they have become significant.
-_CAUSES = 2
