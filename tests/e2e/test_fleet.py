@@ -86,7 +86,7 @@ def test_a_kernel_log_line_sets_marks(fleet: Fleet) -> None:
     assert event == (
         "gpu-gsp-failure on GPU 0 (0000:1b:00, serial 1650522100000, module 1): "
         "Xid 119: GPU firmware (GSP) did not answer in time; "
-        f"new work is kept off node marked ({name})"
+        f"new work is kept off node marked; to do: reset the GPU ({name})"
     )
     assert (status["target"], status["scope"]) == ("gpu/0000:1b:00", "node marked")
     assert "NVRM: Xid (PCI:0000:1b:00): 119" in status["symptoms"][0]["evidence"][0]

@@ -24,9 +24,11 @@ def test_observe_mode_writes_to_no_node_and_no_device(controlplane: Cluster) -> 
         [without_slice] = aggregator.until(
             lambda: scene.events(controlplane, "without-slice", "NodeguardDryRun")
         )
-        assert "; dry run: would quarantine node without-slice (" in without_slice
+        assert "; dry run: would quarantine node without-slice; to do: reset the GPU (" in without_slice
         [with_slice] = aggregator.until(lambda: scene.events(controlplane, "with-slice", "NodeguardDryRun"))
-        assert "; dry run: would quarantine GPU 0000:1b:00 of with-slice (" in with_slice
+        assert (
+            "; dry run: would quarantine GPU 0000:1b:00 of with-slice; to do: reset the GPU (" in with_slice
+        )
 
         for name, agent in fleet.agents.items():
             scene.log_driver_load(agent)
