@@ -18,7 +18,7 @@ from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report,
 from tests.e2e.watcher import Watcher, max_marked
 from tests.waiting import until
 
-NODES = int(os.environ.get("NODEGUARD_NODES", "240"))
+NODES = int(os.environ.get("NODEGUARD_NODES", "160"))
 FATAL = NODES * 2 // 15
 BUDGET = NODES // 20
 
@@ -43,7 +43,7 @@ gracePeriod: {{quarantine: 1s, suspect: 1s}}
 """
 ONE_CHECK = """
 defaultMode: enforce
-budget: {{fleet: 10%, perCheck: {{new: 5, within: {within}, active: 15}}}}
+budget: {{fleet: 25%, pool: 25%, perCheck: {{new: 5, within: {within}, active: 15}}}}
 diagnosis: {{suppression: {{minNodes: 100000}}}}
 gracePeriod: {{quarantine: 1s, suspect: 1s}}
 """
@@ -140,7 +140,7 @@ def _age(place: int) -> float:
     return 60.0 * place + (604_800.0 if place % 2 else 0.0)
 
 
-@pytest.mark.parametrize(("policy", "size"), [(ONE_CHECK.format(within="10m"), 200)])
+@pytest.mark.parametrize(("policy", "size"), [(ONE_CHECK.format(within="10m"), 80)])
 def test_one_check_marks_five_nodes_in_ten_minutes_and_at_most_fifteen(
     scene: Scene, controlplane: Cluster
 ) -> None:
