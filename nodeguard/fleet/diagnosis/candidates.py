@@ -1,15 +1,21 @@
-"""Candidates: the widest domains that the votes of a fault class confirm. Pure."""
+"""Candidates: the domains that explain the votes of a fault class best. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import lgamma, log
+from math import inf, lgamma, log
 
-from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
+from msgspec.structs import replace
+
+from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence, two_shares_evidence
 from nodeguard.fleet.diagnosis.results import Candidate, most_children
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import DomainMembers
+
+# A domain is clear if its fault makes the votes so many times likelier than one of its parent, of its parts
+# or of the whole fleet, and if chance is so many times less likely than required. Otherwise it is disputed.
+_CLEARLY_LIKELIER = 20.0
 
 
 def significant_domains(
@@ -19,23 +25,18 @@ def significant_domains(
     candidates: dict[str, Candidate] = {}
     affected = _AffectedDomains(votes, members, now)
     for leaf in leaves:
-        lowest = leaf
-        while votes.is_too_small(lowest) and members.parent(lowest):
-            lowest = members.parent(lowest)
-        candidate, above = affected.candidate(lowest), members.parent(lowest)
-        while candidate is None and above:
-            candidate, above = affected.concentrated_candidate(above), members.parent(above)
-        if candidate is None:
-            continue
-        while above and (wider := affected.candidate(above)) is not None:
-            candidate, above = wider, members.parent(above)
-        candidates[leaf] = candidate
+        domain, candidate = leaf, None
+        while votes.is_too_small(domain) and members.parent(domain):
+            domain = members.parent(domain)
+        while domain:
+            if (wider := affected.candidate(domain)) is not None:
+                candidate = wider
+            elif candidate is not None and affected.lead(domain) > -log(_CLEARLY_LIKELIER):
+                candidate = replace(candidate, is_disputed=True)
+            domain = members.parent(domain)
+        if candidate is not None:
+            candidates[leaf] = candidate
     return candidates
-
-
-# A parent is affected if one fault of it makes the votes so many times likelier than faults of its parts, or
-# than one cause of the whole fleet.
-_CLEARLY_LIKELIER = 20.0
 
 
 class _AffectedDomains:
@@ -46,6 +47,7 @@ class _AffectedDomains:
         self._members = members
         self._now = now
         self._candidates: dict[str, Candidate | None] = {}
+        self._leads: dict[str, float] = {}
         self._recent: dict[float, int] = {}  # voters in the fleet, by window
 
     def candidate(self, domain: str) -> Candidate | None:
@@ -54,66 +56,62 @@ class _AffectedDomains:
             # The shortest window has the fewest older faults of single nodes. A slow fault is only clear in a
             # longer one.
             evaluated = list(self._evaluated(domain))
-            clear = (candidate for candidate in evaluated if not self._votes.is_weak(candidate))
+            clear = (
+                candidate
+                for candidate in evaluated
+                if not (candidate.is_disputed or self._votes.is_weak(candidate))
+            )
             self._candidates[domain] = next(clear, evaluated[-1] if evaluated else None)
         return self._candidates[domain]
 
-    def concentrated_candidate(self, domain: str) -> Candidate | None:
-        """Return the candidate of a domain without an affected part, if one fault of it makes the votes
-        likelier than one cause of the fleet: votes that are everywhere may look like those of a parent.
+    def lead(self, domain: str) -> float:
+        """Return how much likelier one fault of a domain makes the votes than faults of its parts, in the
+        window in which it is most: as a logarithm, minus infinity if chance explains the votes.
         """
-        candidate = self.candidate(domain)
-        if candidate is None:
-            return None
-        window, fleet = candidate.window, len(self._members)
-        chance = max(WRONG_LABEL, self._votes.chance(window, self._now))
-        evidence = shared_fault_evidence(len(candidate.voters), candidate.size, chance)
-        of_fleet = shared_fault_evidence(self._votes_of_fleet(window), fleet, chance)
-        return candidate if evidence >= of_fleet + log(_CLEARLY_LIKELIER) else None
+        self.candidate(domain)
+        return self._leads[domain]
 
     def _evaluated(self, domain: str) -> Iterator[Candidate]:
         """Yield the candidate of a domain for each window in which it is affected."""
         votes, members = self._votes, self._members
-        is_parent = bool(votes.parts(domain))
+        self._leads[domain] = -inf
+        parts = votes.parts(domain)
         parent_share = votes.vote_rules[members.topology_of(domain)].share
-        share = parent_share if is_parent else votes.vote_class.share
-        for window, voters in votes.significant_votes(domain, self._now, share):
-            if is_parent and not self._is_whole(domain, window, voters):
-                continue
-            yield Candidate(votes.vote_class.name, domain, window, voters, members.size(domain))
+        share = parent_share if parts else votes.vote_class.share
+        for window, voters, excess in votes.significant_votes(domain, self._now, share):
+            lead = of_fleet = inf
+            if parts:
+                lead, of_fleet = self._compare(domain, parts, window, voters)
+            self._leads[domain] = max(self._leads[domain], lead)
+            least = min(lead, of_fleet, excess)
+            if least > 0.0:
+                size, is_disputed = members.size(domain), least < log(_CLEARLY_LIKELIER)
+                yield Candidate(votes.vote_class.name, domain, window, voters, size, is_disputed)
 
-    def _is_whole(self, domain: str, window: float, voters: Mapping[str, float]) -> bool:
-        """Return whether most children of a parent domain are affected, or one fault of it makes the votes
-        likelier than faults of its children.
+    def _compare(
+        self, domain: str, parts: Sequence[str], window: float, voters: Mapping[str, float]
+    ) -> tuple[float, float]:
+        """Return how much likelier one fault of a parent makes the votes than faults of its parts, and than
+        one cause of the whole fleet, as logarithms: infinity if most parts are affected.
         """
-        children = self._votes.parts(domain)
-        candidates = [candidate for child in children if (candidate := self.candidate(child)) is not None]
+        candidates = [candidate for part in parts if (candidate := self.candidate(part)) is not None]
         if _fail_in_turn(candidates):
-            return False
-        if len(candidates) >= most_children(len(children)):
-            return True
-        chance = self._chance(domain, window, len(voters), has_parts=bool(candidates))
-        # Also a child that is not affected yet may explain the votes better.
-        nodes = (self._members.nodes(child) for child in children)
-        parts = (shared_fault_evidence(len(voters.keys() & own), len(own), chance) for own in nodes)
-        whole = shared_fault_evidence(len(voters), self._members.size(domain), chance)
-        return whole >= sum(max(0.0, part) for part in parts) + log(_CLEARLY_LIKELIER)
-
-    def _chance(self, domain: str, window: float, voters: int, *, has_parts: bool) -> float:
-        """Return the probability that a node votes within a window without a fault of a domain: by the usual
-        rate, as the rest of the fleet does now, or with the label of another place, if any other fails.
-        has_parts: whether a part of it is affected.
-        """
-        elsewhere = len(self._members) - self._members.size(domain)
-        others = self._votes_of_fleet(window) - voters
-        share = others / elsewhere if elsewhere else 0.0
-        return max(share, self._votes.chance(window, self._now), WRONG_LABEL if others or has_parts else 0.0)
-
-    def _votes_of_fleet(self, window: float) -> int:
-        """Return the number of nodes in the fleet with a vote within a window."""
+            return -inf, -inf
+        if len(candidates) >= most_children(len(parts)):
+            return inf, inf
         if window not in self._recent:
             self._recent[window] = len(self._votes.current_voters(self._now, window))
-        return self._recent[window]
+        size, fleet, all_voters = self._members.size(domain), len(self._members), self._recent[window]
+        # Another node votes by itself, or has the wrong label and belongs to a domain that fails.
+        chance = self._votes.chance(window, self._now) + WRONG_LABEL * all_voters / fleet
+        # Also a part that is not affected yet may explain the votes better.
+        nodes = (self._members.nodes(part) for part in parts)
+        evidence = (shared_fault_evidence(len(voters.keys() & own), len(own), chance) for own in nodes)
+        whole = shared_fault_evidence(len(voters), size, chance)
+        lead = whole - sum(max(0.0, part) for part in evidence)
+        if len(candidates) > 1:
+            lead -= log(_CLEARLY_LIKELIER)  # several parts that are affected themselves may fail together
+        return lead, two_shares_evidence(len(voters), size, all_voters, fleet)
 
 
 def _fail_in_turn(children: Iterable[Candidate]) -> bool:

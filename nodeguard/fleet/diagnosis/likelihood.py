@@ -21,6 +21,24 @@ def shared_fault_evidence(voters: int, size: int, chance: float, counted: int | 
     """
     if not voters:
         return 0.0
-    share, silent = voters / size, size - voters
-    gain = (voters if counted is None else counted) * (log(share) - log(chance))
-    return gain + (silent * log(1.0 - share) if silent else 0.0) + log(DOMAIN_FAILS)
+    explained = voters if counted is None else counted
+    unexplained = (voters - explained) * log(voters / size)
+    return _likelihood(voters, size) - unexplained - explained * log(chance) + log(DOMAIN_FAILS)
+
+
+def two_shares_evidence(voters: int, size: int, all_voters: int, fleet: int) -> float:
+    """Return how much likelier the votes of a fleet are if a domain has a larger share of them than the other
+    nodes, than with one share for all, as a logarithm. voters: of `size` nodes; all_voters: in the fleet.
+    """
+    if voters * fleet <= all_voters * size:
+        return 0.0
+    others = _likelihood(all_voters - voters, fleet - size)
+    return _likelihood(voters, size) + others - _likelihood(all_voters, fleet)
+
+
+def _likelihood(voters: int, size: int) -> float:
+    """Return the logarithm of the likelihood of votes with their own share."""
+    if not 0 < voters < size:
+        return 0.0
+    share = voters / size
+    return voters * log(share) + (size - voters) * log(1.0 - share)

@@ -17,13 +17,16 @@ JOB = "job/"
 
 
 class Candidate(Struct, frozen=True):
-    """A domain that may be degraded. window: seconds; voters: onset by uid."""
+    """A domain that may be degraded. window: seconds; voters: onset by uid. is_disputed: whether its parent,
+    its parts, or one cause of the whole fleet explain the votes nearly as well.
+    """
 
     fault_class: str
     domain: str
     window: float
     voters: Mapping[str, float]
     size: int
+    is_disputed: bool = False
 
     @property
     def share(self) -> float:
@@ -71,7 +74,7 @@ class DegradedDomain(Struct, frozen=True):
         return is_named or mark.domain in (self.domain, *self.replaced)
 
 
-class VoteTally(Candidate, frozen=True):
+class VoteTally(Candidate, frozen=True, kw_only=True):
     """The votes in a domain for a fault class. description: of the class.
 
     by_share, by_chance: minimum number of voters by the share of the class, and beyond chance. If either

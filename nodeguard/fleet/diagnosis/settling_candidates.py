@@ -31,10 +31,10 @@ _CLEARLY_LIKELIER = 5.0
 
 
 class SettlingCandidates:
-    """The candidates. clocks: since when each is chosen, by fault class and domain."""
+    """The candidates. clocks: since when each is chosen, by fault class, domain, and if it is disputed."""
 
     def __init__(self, votes: VoteIndex, domains: DegradedDomains) -> None:
-        self.clocks: dict[tuple[str, str], float] = {}
+        self.clocks: dict[tuple[str, str, bool], float] = {}
         self._votes = votes
         self._domains = domains
         # The lowest affected domains, each with its candidate, by fault class.
@@ -74,12 +74,15 @@ class SettlingCandidates:
         return chosen
 
     def _continue_clocks(self, chosen: Collection[Candidate], now: float) -> None:
-        """Begin the clocks of new candidates. A wider domain continues the clock of its part."""
-        clocks = {(candidate.fault_class, candidate.domain): now for candidate in chosen}
-        for (fault_class, domain), since in self.clocks.items():
+        """Begin the clocks of new candidates. A wider domain continues the clock of its part, if both are as
+        clear: while a candidate is disputed, the grace period has not begun.
+        """
+        clocks = {_clock_of(candidate): now for candidate in chosen}
+        for (fault_class, domain, is_disputed), since in self.clocks.items():
             for candidate in chosen:
-                if candidate.fault_class == fault_class and is_within(domain, candidate.domain):
-                    clocks[fault_class, candidate.domain] = min(since, clocks[fault_class, candidate.domain])
+                clock = _clock_of(candidate)
+                if clock[::2] == (fault_class, is_disputed) and is_within(domain, candidate.domain):
+                    clocks[clock] = min(since, clocks[clock])
         self.clocks = clocks
 
     def choose_again(self) -> None:
@@ -87,12 +90,18 @@ class SettlingCandidates:
         self._chose = -SOON
 
     def settled_candidates(self, candidates: Collection[Candidate], now: float) -> Iterator[Candidate]:
-        """Yield the candidates that have been chosen for long enough: for longer with few voters."""
+        """Yield the candidates that have been chosen for long enough: for longer with few voters, and if they
+        are disputed. Then the wait ends before the votes leave the window.
+        """
         rule = self._votes.rule
         for candidate in candidates:
             is_weak = self._votes.votes_by_class[candidate.fault_class].is_weak(candidate)
-            wait = max(rule.grace_period, rule.weak_evidence.wait) if is_weak else rule.grace_period
-            if now - self.clocks[candidate.fault_class, candidate.domain] < wait:
+            wait = rule.grace_period
+            if is_weak:
+                wait = max(wait, rule.weak_evidence.wait)
+            elif candidate.is_disputed:
+                wait = max(wait, min(rule.weak_evidence.wait, candidate.window / 2))
+            if now - self.clocks[_clock_of(candidate)] < wait:
                 continue
             is_over = self._has_ended(candidate) or (is_weak and self._is_quiet(candidate, now))
             if not (is_over or self._votes.were_judged(candidate.voters, wait)):
@@ -100,7 +109,7 @@ class SettlingCandidates:
 
     def drop(self, candidate: Candidate) -> None:
         """Drop a candidate."""
-        self.clocks.pop((candidate.fault_class, candidate.domain), None)
+        self.clocks.pop(_clock_of(candidate), None)
 
     def _needed(self, candidates: Sequence[Candidate], votes: FaultVotes, now: float) -> Iterator[Candidate]:
         """Yield the candidates of one fault class that are needed to explain the votes: those of the topology
@@ -155,6 +164,11 @@ class SettlingCandidates:
         if votes.vote_class.lasting:
             recent |= self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
         return len(recent) < self._votes.rule.fewest_affected(candidate.size)
+
+
+def _clock_of(candidate: Candidate) -> tuple[str, str, bool]:
+    """Return the key of the clock of a candidate."""
+    return candidate.fault_class, candidate.domain, candidate.is_disputed
 
 
 def _connected(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -188,8 +188,10 @@ class FaultVotes:
 
     def significant_votes(
         self, path: str, now: float, share: float
-    ) -> Iterator[tuple[float, dict[str, float]]]:
-        """Yield each window in which a domain has more votes than chance explains, with the voters."""
+    ) -> Iterator[tuple[float, dict[str, float], float]]:
+        """Yield each window in which a domain has more votes than chance explains, with the voters, and how
+        much less likely chance is than required, as a logarithm.
+        """
         size = self._members.size(path)
         if self.is_too_small(path) or len(self.by_path.get(path, _NONE)) < self._rule.fewest_affected(size):
             return
@@ -199,10 +201,11 @@ class FaultVotes:
             voters = self.voters(path, now, window)
             if len(voters) < by_share:
                 continue
-            if significance(len(voters), size, self.chance(window, now)) >= self._rule.significance_exponent:
-                yield window, voters
+            exponent = significance(len(voters), size, self.chance(window, now))
+            if exponent >= self._rule.significance_exponent:
+                yield window, voters, exponent - self._rule.significance_exponent
 
-    def _after_receipt(self, path: str, now: float) -> Iterator[tuple[float, dict[str, float]]]:
+    def _after_receipt(self, path: str, now: float) -> Iterator[tuple[float, dict[str, float], float]]:
         """Yield the voters of a version that voted soon after they received it, with the window for that, if
         they are more than chance explains. They may be few of its nodes, and a rollout may take hours.
         """
@@ -220,8 +223,9 @@ class FaultVotes:
         elsewhere = max(1, len(self._members) - self._members.size(path))
         chance = max(self.chance(AFTER_RECEIPT, now), min(0.999, others / elsewhere))
         received = sum(1 for uid in self._members.nodes(path) if (uid, path) in self._received)
-        if significance(len(voters), received, chance) >= self._rule.significance_exponent:
-            yield AFTER_RECEIPT, voters
+        exponent = significance(len(voters), received, chance)
+        if exponent >= self._rule.significance_exponent:
+            yield AFTER_RECEIPT, voters, exponent - self._rule.significance_exponent
 
     def chance(self, window: float, now: float) -> float:
         """Return the probability that a node votes within a window by chance, with the margin."""
@@ -268,8 +272,9 @@ class FaultVotes:
         for window in self.vote_class.windows:
             by_chance = fewest_significant(size, self.chance(window, now), self._rule.significance_exponent)
             voters = self.voters(path, now, window)
-            name, phrase = self.vote_class.name, self.vote_class.phrase
-            tallies.append(VoteTally(name, path, window, voters, size, phrase, by_share, by_chance))
+            evidence = self.vote_class.name, path, window, voters, size
+            phrase = self.vote_class.phrase
+            tallies.append(VoteTally(*evidence, description=phrase, by_share=by_share, by_chance=by_chance))
         return max(tallies, key=lambda tally: len(tally.voters) / max(1, tally.required))
 
     def _unset(self, uid: str) -> None:

@@ -8,8 +8,8 @@ from nodeguard.fleet.diagnosis.messages import degraded_message
 from tests.fleet.leaves import ENFORCED, fails, fleet, wait
 from tests.fleet.scene import Fleet
 
-# Pods of five leaves of eight nodes: six nodes of the third leaf, and single ones of all others.
-LEAF, SINGLE = range(16, 22), (4, 9, 25, 33)
+# Pods of five leaves of eight nodes: six nodes of the third leaf, and single ones of two others, or of all.
+LEAF, SINGLE, SINGLE_IN_ALL = range(16, 22), (4, 25), (4, 9, 25, 33)
 
 
 def degraded(made: Fleet) -> set[str]:
@@ -38,7 +38,7 @@ def test_single_faults_after_a_leaf_do_not_widen_it() -> None:
 
 def test_two_leaves_and_single_faults_are_two_domains() -> None:
     made = fleet()
-    fails(made, (*LEAF, *range(6), *SINGLE[1:]))
+    fails(made, (*LEAF, *range(6), *SINGLE_IN_ALL[2:]))
     wait(made, 300.0)
     assert degraded(made) == {"fabric/p0/r0", "fabric/p0/r2"}
 
@@ -48,7 +48,7 @@ def test_a_spine_that_shows_first_in_one_leaf_widens() -> None:
     fails(made, LEAF)
     wait(made, 30.0)
     assert degraded(made) == {"fabric/p0/r2"}
-    fails(made, (*SINGLE, 5, 34))
+    fails(made, (*SINGLE_IN_ALL, 5, 34))
     wait(made, 30.0)
     assert degraded(made) == {"fabric/p0"}
     [domain] = made.planner.diagnosis.degraded_domains.values()
@@ -80,7 +80,28 @@ def test_few_nodes_of_small_leaves_are_a_fault_of_their_pod() -> None:
     assert degraded(made) == {"fabric/p0"}
 
 
-@pytest.mark.parametrize(("others", "domain"), [(2, "fabric/p1/r5"), (4, "fabric/p1")])
+def test_a_pod_with_votes_in_all_leaves_at_once_is_degraded_after_a_short_wait() -> None:
+    made = fleet()
+    fails(made, (*LEAF, *SINGLE_IN_ALL[1:]))
+    wait(made, 30.0)
+    assert degraded(made) == set()  # the leaf explains the votes nearly as well
+    wait(made, 90.0)
+    assert degraded(made) == {"fabric/p0"}
+
+
+def test_a_leaf_that_the_pod_explains_nearly_as_well_waits() -> None:
+    made = fleet(size=56)
+    fails(made, (*range(40, 44), 48))
+    wait(made, 30.0)
+    assert degraded(made) == set()
+    fails(made, range(44, 48))
+    wait(made, 10.0)
+    assert degraded(made) == set()  # the grace period begins when the leaf is clear
+    wait(made, 20.0)
+    assert degraded(made) == {"fabric/p1/r5"}
+
+
+@pytest.mark.parametrize(("others", "domain"), [(1, "fabric/p1/r5"), (4, "fabric/p1")])
 def test_a_pod_of_two_leaves_is_degraded_if_both_are_affected(others: int, domain: str) -> None:
     made = fleet(size=56)
     fails(made, (*range(40, 46), *range(48, 48 + others)))
