@@ -171,7 +171,7 @@ class DiagnosisSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
     """Topologies with marks of degraded domains. The others are a dry run."""
     min_nodes: Annotated[int, Meta(ge=2, le=1_000)] = 3
     """Affected nodes of a domain, at least. Two are enough where they are a third of it."""
-    significance: Probability = 1e-5
+    significance: Probability = 1e-6
     """Probability that chance explains the findings, at most."""
     rate_margin: Annotated[float, Meta(ge=1.0, le=1_000.0)] = 3.0
     """Factor on the fleet's own fault rate, which is never known well."""

@@ -14,7 +14,7 @@ from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import DomainMembers
 
 # A domain is clear if its fault makes the votes so many times likelier than one of its parent, of its parts
-# or of the whole fleet, and if chance is so many times less likely than required. Otherwise it is disputed.
+# or of the whole fleet. Otherwise it is disputed.
 _CLEARLY_LIKELIER = 20.0
 
 
@@ -78,12 +78,12 @@ class _AffectedDomains:
         parts = votes.parts(domain)
         parent_share = votes.vote_rules[members.topology_of(domain)].share
         share = parent_share if parts else votes.vote_class.share
-        for window, voters, excess in votes.significant_votes(domain, self._now, share):
+        for window, voters in votes.significant_votes(domain, self._now, share):
             lead = of_fleet = inf
             if parts:
                 lead, of_fleet = self._compare(domain, parts, window, voters)
             self._leads[domain] = max(self._leads[domain], lead)
-            least = min(lead, of_fleet, excess)
+            least = min(lead, of_fleet)
             if least > 0.0:
                 size, is_disputed = members.size(domain), least < log(_CLEARLY_LIKELIER)
                 yield Candidate(votes.vote_class.name, domain, window, voters, size, is_disputed)

@@ -188,10 +188,8 @@ class FaultVotes:
 
     def significant_votes(
         self, path: str, now: float, share: float
-    ) -> Iterator[tuple[float, dict[str, float], float]]:
-        """Yield each window in which a domain has more votes than chance explains, with the voters, and how
-        much less likely chance is than required, as a logarithm.
-        """
+    ) -> Iterator[tuple[float, dict[str, float]]]:
+        """Yield each window in which a domain has more votes than chance explains, with the voters."""
         size = self._members.size(path)
         if self.is_too_small(path) or len(self.by_path.get(path, _NONE)) < self._rule.fewest_affected(size):
             return
@@ -201,11 +199,10 @@ class FaultVotes:
             voters = self.voters(path, now, window)
             if len(voters) < by_share:
                 continue
-            exponent = significance(len(voters), size, self.chance(window, now))
-            if exponent >= self._rule.significance_exponent:
-                yield window, voters, exponent - self._rule.significance_exponent
+            if significance(len(voters), size, self.chance(window, now)) >= self._rule.significance_exponent:
+                yield window, voters
 
-    def _after_receipt(self, path: str, now: float) -> Iterator[tuple[float, dict[str, float], float]]:
+    def _after_receipt(self, path: str, now: float) -> Iterator[tuple[float, dict[str, float]]]:
         """Yield the voters of a version that voted soon after they received it, with the window for that, if
         they are more than chance explains. They may be few of its nodes, and a rollout may take hours.
         """
@@ -223,9 +220,8 @@ class FaultVotes:
         elsewhere = max(1, len(self._members) - self._members.size(path))
         chance = max(self.chance(AFTER_RECEIPT, now), min(0.999, others / elsewhere))
         received = sum(1 for uid in self._members.nodes(path) if (uid, path) in self._received)
-        exponent = significance(len(voters), received, chance)
-        if exponent >= self._rule.significance_exponent:
-            yield AFTER_RECEIPT, voters, exponent - self._rule.significance_exponent
+        if significance(len(voters), received, chance) >= self._rule.significance_exponent:
+            yield AFTER_RECEIPT, voters
 
     def chance(self, window: float, now: float) -> float:
         """Return the probability that a node votes within a window by chance, with the margin."""

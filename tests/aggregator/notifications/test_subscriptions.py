@@ -11,7 +11,7 @@ from nodeguard.aggregator.backends.leader import with_job_outcomes
 from nodeguard.aggregator.notifications.formats import Notification
 from nodeguard.aggregator.notifications.subscription import SubscriptionState
 from nodeguard.aggregator.notifications.subscriptions import COMPLETE, REFUSED_RETRY, TAKEOVER, Subscriptions
-from nodeguard.fleet.incidents import tracker
+from nodeguard.fleet.incidents import recorded_incidents
 from nodeguard.fleet.incidents.events import event_of, resolve
 from nodeguard.fleet.plan import Plan
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
@@ -204,7 +204,7 @@ def test_a_degraded_domain_without_a_record_ends_when_most_nodes_have_reported(
 
 
 def test_an_incident_beyond_the_limits_goes_on(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracker, "MAX_TOTAL", 0)
+    monkeypatch.setattr(recorded_incidents, "MAX_TOTAL", 0)
     scene.restart(scene.subscriptions.states(), recorded=False)
     scene.plans()
     scene.fleet.after(COMPLETE)
