@@ -16,6 +16,7 @@ from math import exp, expm1, inf
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bench.evaluation.check_plants import FALSE_CHECKS, FEW_NODES
 from bench.evaluation.observed import operator_changes
 from bench.evaluation.oracle import Causes, Posterior, posterior
 from bench.evaluation.oracle_courses import (
@@ -35,7 +36,7 @@ from bench.evaluation.oracle_model import (
     Observed,
     UsualVotes,
 )
-from bench.evaluation.plants import FALSE_CHECKS, FEW_NODES, KINDS
+from bench.evaluation.plants import KINDS
 from bench.evaluation.symptoms import SILENT_CHECK
 from bench.evaluation.world import Cause, Fleet, JobStart, Path, World
 

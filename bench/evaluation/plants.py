@@ -1,4 +1,4 @@
-"""Planted causes: one function for each kind of shared fault, false alarm, bad start and maintenance. Pure.
+"""Planted causes: one function for each kind of shared fault, bad start and maintenance. Pure.
 
 A function returns the plant of a kind in a world without it; None if the fleet has no domain for it. Shares
 and speeds are assumed: dead hardware shows on nearly all members within seconds, heat and bad links on 20 to
@@ -7,12 +7,14 @@ and speeds are assumed: dead hardware shows on nearly all members within seconds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from bench.evaluation.background import maintenance
+from bench.evaluation.check_plants import plant_false_alarms, plant_few_nodes
 from bench.evaluation.fleets import log_uniform
-from bench.evaluation.symptoms import FALSE, SILENT_CHECK
+from bench.evaluation.plant_times import end_of_faults, receipt_times, start_of_cause
+from bench.evaluation.symptoms import SILENT_CHECK
 from bench.evaluation.world import (
     Background,
     Cause,
@@ -36,10 +38,6 @@ _MOST = 0.75
 _DURATIONS = (_HOUR, 2 * _HOUR, 4 * _HOUR)
 
 MakePlant = Callable[[Background, Random], Plant | None]
-
-
-def _start(background: Background, chance: Random) -> float:
-    return background.before + chance.uniform(0.0, 10 * _MINUTE)
 
 
 def _domains(background: Background, topology: str, depth: int) -> list[Path]:
@@ -81,7 +79,7 @@ class _Course:
         ]
         cause = Cause(
             kind=kind, name=name, symptom=self._symptom, members=tuple(members), start=start,
-            end=_end(faults), share=share, spread=spread,
+            end=end_of_faults(faults), share=share, spread=spread,
         )  # fmt: skip
         return cause, faults
 
@@ -114,11 +112,6 @@ class _Flapping(_Course):
         return cause, faults
 
 
-def _end(faults: Iterable[NodeFault]) -> float:
-    """Return the end of the last of some faults."""
-    return max(fault.end for fault in faults)
-
-
 def _domain_fault(kind: str, topology: str, depth: int, course: _Course) -> MakePlant:
     """One domain fails."""
 
@@ -133,7 +126,7 @@ def _fail(
     kind: str, background: Background, paths: Sequence[Path], course: _Course, chance: Random
 ) -> Plant | None:
     """Return the plant of some domains that fail together; None if no member shows it."""
-    start = _start(background, chance)
+    start = start_of_cause(background, chance)
     causes, faults = list[Cause](), list[NodeFault]()
     for path in paths:
         cause, own = course.plant("domain", path, background.fleet.true[path], start, chance)
@@ -182,7 +175,7 @@ def _leaves_by_pod(background: Background) -> dict[Path, list[Path]]:
 
 def _observer(background: Background, chance: Random) -> Plant | None:
     """The aggregator loses its connections to most agents, at random."""
-    start, members = _start(background, chance), range(background.fleet.size)
+    start, members = start_of_cause(background, chance), range(background.fleet.size)
     cause, faults = _Course("unreachable", (0.6, 1.0), (1.0, 30.0)).plant(
         "observer", SILENT_CHECK, members, start, chance
     )
@@ -191,7 +184,7 @@ def _observer(background: Background, chance: Random) -> Plant | None:
 
 def _job(background: Background, chance: Random) -> Plant | None:
     """A gang starts badly, one to five times: some of its nodes lose a link at each start."""
-    start, size = _start(background, chance), background.fleet.size
+    start, size = start_of_cause(background, chance), background.fleet.size
     count = round(log_uniform(8, max(8, min(512, size // 2)), chance))
     first = chance.randrange(size - count + 1)
     nodes = range(first, first + count) if chance.random() < 0.7 else chance.sample(range(size), count)
@@ -210,26 +203,19 @@ def _job(background: Background, chance: Random) -> Plant | None:
         ]  # fmt: skip
         at += chance.uniform(5.0, 20.0) * _MINUTE
     cause = Cause(
-        kind="job", name=job, symptom="port-flap", members=tuple(nodes), start=start, end=_end(faults),
-        share=share, spread=60.0,
+        kind="job", name=job, symptom="port-flap", members=tuple(nodes), start=start,
+        end=end_of_faults(faults), share=share, spread=60.0,
     )  # fmt: skip
     return Plant(
         kind="bad job start", causes=(cause,), faults=tuple(faults), starts=tuple(starts), start=start
     )
 
 
-def _waves(nodes: Sequence[int], start: float, lasts: float, chance: Random) -> dict[int, float]:
-    """Return when each node receives what is rolled out, in random order."""
-    order = chance.sample(nodes, len(nodes))
-    step = lasts / max(1, len(order) - 1)
-    return {node: start + index * step for index, node in enumerate(order)}
-
-
 def _version(background: Background, chance: Random) -> Plant | None:
     """An announced upgrade of the driver after which some of the nodes have a fault."""
-    start, size = _start(background, chance), background.fleet.size
+    start, size = start_of_cause(background, chance), background.fleet.size
     count = round(log_uniform(max(8, 0.1 * size), size, chance))
-    received = _waves(
+    received = receipt_times(
         chance.sample(range(size), count), start, log_uniform(10 * _MINUTE, 2 * _HOUR, chance), chance
     )
     share, version = log_uniform(0.02, 1.0, chance), "driver/580.95.06"
@@ -243,7 +229,7 @@ def _version(background: Background, chance: Random) -> Plant | None:
     ]  # fmt: skip
     cause = Cause(
         kind="version", name=version, symptom="library-mismatch", members=tuple(received),
-        start=start, end=_end(faults), share=share, spread=60.0,
+        start=start, end=end_of_faults(faults), share=share, spread=60.0,
     )  # fmt: skip
     return Plant(
         kind="version",
@@ -254,86 +240,13 @@ def _version(background: Background, chance: Random) -> Plant | None:
     )
 
 
-# Checks with false alarms: of each way to vote.
-FALSE_CHECKS = (
-    "port-down",
-    "nvlink-down",
-    "nic-firmware-dead",
-    "driver-library-mismatch",
-    "gpu-thermal-slowdown",
-    "gpu-reset-required",
-)
-
-# The one that compares two version strings: it has false alarms as soon as its node has the catalogue.
-_OF_FACTS = "driver-library-mismatch"
-
-
-def _false_alarms(background: Background, chance: Random) -> Plant | None:
-    """A check fires on healthy nodes: on 1, 10 or 100% of them; see `_firings`."""
-    start, size = _start(background, chance), background.fleet.size
-    check, share = chance.choice(FALSE_CHECKS), chance.choice((0.01, 0.1, 1.0))
-    count, lasts = max(1, round(share * size)), _spread(chance)
-    faults, versions = _firings(background, check, count, start, lasts, chance, is_real=False)
-    cause = Cause(
-        kind="check", name=check, symptom=f"{FALSE}{check}", members=tuple(range(size)),
-        start=start, end=_end(faults), share=share, spread=lasts + 10.0,
-    )  # fmt: skip
-    return Plant(kind="false alarms", causes=(cause,), faults=faults, versions=versions, start=start)
-
-
-# Nodes that break together without a domain in common: the fewest and the most. Assumed.
-FEW_NODES = 2, 4
-
-
-def _few_nodes(background: Background, chance: Random) -> Plant | None:
-    """Few nodes break together: by a job or by work on them, or a new catalogue finds older faults. Their
-    reports are those of false alarms.
-    """
-    start, check = _start(background, chance), chance.choice(FALSE_CHECKS)
-    count, lasts = chance.randint(*FEW_NODES), _spread(chance)
-    faults, versions = _firings(background, check, count, start, lasts, chance, is_real=True)
-    return Plant(kind="few nodes", faults=faults, versions=versions, start=start)
-
-
-def _spread(chance: Random) -> float:
-    """Return the seconds within which a check begins to fire: at once, or over up to two hours."""
-    return chance.choice((0.0, log_uniform(10 * _MINUTE, 2 * _HOUR, chance)))
-
-
-def _firings(
-    background: Background,
-    check: str,
-    count: int,
-    start: float,
-    lasts: float,
-    chance: Random,
-    *,
-    is_real: bool,
-) -> tuple[tuple[NodeFault, ...], tuple[VersionChange, ...]]:
-    """Return the firings of a check on so many nodes, in `lasts` seconds, and what the nodes receive: a new
-    catalogue half of the times, on all nodes, and always if the check finds facts.
-    """
-    size = background.fleet.size
-    received = _waves(range(size), start, lasts, chance)
-    faults = tuple(
-        NodeFault(
-            node=node, symptom=f"{FALSE}{check}", onset=received[node] + chance.uniform(0.0, 10.0),
-            end=background.until + _HOUR, cause="" if is_real else check, is_real=is_real,
-        )
-        for node in chance.sample(range(size), count)
-    )  # fmt: skip
-    is_new = chance.random() < 0.5 or check == _OF_FACTS
-    changes = (VersionChange(at, node, "catalogue/new") for node, at in received.items() if is_new)
-    return faults, tuple(changes)
-
-
 def _firmware(background: Background, chance: Random) -> Plant | None:
     """The switches of a pod receive new firmware, leaf after leaf, without an announcement."""
     by_pod = {pod: leaves for pod, leaves in _leaves_by_pod(background).items() if len(leaves) >= 3}
     if not by_pod:
         return None
     leaves = by_pod[chance.choice(sorted(by_pod))][:8]
-    at = start = _start(background, chance)
+    at = start = start_of_cause(background, chance)
     causes, faults = list[Cause](), list[NodeFault]()
     for path in leaves:
         lasts, members = chance.uniform(2.0, 10.0) * _MINUTE, background.fleet.true[path]
@@ -347,7 +260,7 @@ def _firmware(background: Background, chance: Random) -> Plant | None:
         causes.append(
             Cause(
                 kind="domain", name=path, symptom="port-down", members=members,
-                start=at, end=_end(own), share=1.0, spread=5.0,
+                start=at, end=end_of_faults(own), share=1.0, spread=5.0,
             )
         )  # fmt: skip
         faults += own
@@ -357,7 +270,7 @@ def _firmware(background: Background, chance: Random) -> Plant | None:
 
 def _maintenance(background: Background, chance: Random) -> Plant | None:
     """Operators maintain a leaf or rack behind cordons; the aggregator restarts within two hours after it."""
-    fleet, start = background.fleet, _start(background, chance)
+    fleet, start = background.fleet, start_of_cause(background, chance)
     paths = [*_domains(background, "fabric", 2), *_domains(background, "rack", 2)]
     if not paths:
         return None
@@ -406,8 +319,8 @@ KINDS: Mapping[str, MakePlant] = {
     "observer partition": _observer,
     "bad job start": _job,
     "version": _version,
-    "false alarms": _false_alarms,
-    "few nodes": _few_nodes,
+    "false alarms": plant_false_alarms,
+    "few nodes": plant_few_nodes,
     "switch firmware": _firmware,
     "maintenance and restart": _maintenance,
     "nothing": _nothing,

@@ -8,10 +8,11 @@ import pytest
 from msgspec import structs
 
 from bench.evaluation.background import draw_background
+from bench.evaluation.check_plants import FALSE_CHECKS
 from bench.evaluation.draw import draw_world, plant_cause
 from bench.evaluation.fleets import SIZE_CLASSES
 from bench.evaluation.observed import observations, operator_changes
-from bench.evaluation.plants import FALSE_CHECKS, KINDS
+from bench.evaluation.plants import KINDS
 from bench.evaluation.symptoms import FALSE
 from bench.evaluation.world import NodeChange, Plant
 

@@ -5,10 +5,10 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
+from bench.evaluation.check_plants import FALSE_CHECKS
 from bench.evaluation.draw import draw_world, world_of
 from bench.evaluation.oracle import DECIDED, NO_CAUSE
 from bench.evaluation.oracle_world import WorldOracle
-from bench.evaluation.plants import FALSE_CHECKS
 from bench.evaluation.world import NodeFault
 
 SIZE_CLASS, SEED = 64, 3
