@@ -26,6 +26,7 @@ from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.job import limit_jobs
 from nodeguard.model.mark import Mark
 from nodeguard.model.natural_order import NaturalOrder, natural_order
 from nodeguard.model.projection import project
@@ -101,22 +102,35 @@ def group_incidents(
     planner: Planner, service: ServiceState, now: Instant, incidents: Iterable[Incident]
 ) -> tuple[IncidentSummary, ...]:
     """Return incidents in groups, the worst first: of those with the same check and health only the worst,
-    and those of injected faults apart. incidents: worst first.
+    with the jobs of all, and those of injected faults apart. incidents: worst first.
     """
     kinds: dict[_Kind, list[Incident]] = {}
     for incident in incidents:
         kinds.setdefault(_kind(incident), []).append(incident)
     worst = sorted(kinds, key=lambda kind: (*_rank(kinds[kind][0], service)[:4], -len(kinds[kind])))
     nodes = {kind: frozenset(incident.node for incident in kinds[kind]) for kind in worst}
-    return tuple(
-        replace(
-            summarize_incident(planner, kinds[kind][0], service, now),
-            similar=len(kinds[kind]) - 1,
-            groups=_state_groups(planner, kinds[kind]) if len(kinds[kind]) > 1 else (),
-            earlier=_earlier(kind, worst[:position], nodes),
+    groups = []
+    for position, kind in enumerate(worst):
+        jobs, jobs_omitted = _jobs(kinds[kind])
+        groups.append(
+            replace(
+                summarize_incident(planner, kinds[kind][0], service, now),
+                similar=len(kinds[kind]) - 1,
+                groups=_state_groups(planner, kinds[kind]) if len(kinds[kind]) > 1 else (),
+                earlier=_earlier(kind, worst[:position], nodes),
+                jobs=jobs,
+                jobs_omitted=jobs_omitted,
+            )
         )
-        for position, kind in enumerate(worst)
-    )
+    return tuple(groups)
+
+
+def _jobs(incidents: Sequence[Incident]) -> tuple[tuple[str, ...], int]:
+    """Return the jobs of incidents, and how many more there are at least: those that incidents omit may be
+    the same ones.
+    """
+    names, omitted = limit_jobs(job for incident in incidents for job in incident.jobs)
+    return names, omitted + max(incident.jobs_omitted for incident in incidents)
 
 
 def _earlier(kind: _Kind, before: Iterable[_Kind], nodes: Mapping[_Kind, Set[str]]) -> tuple[Health, ...]:

@@ -69,10 +69,10 @@ def _problem(incident: IncidentSummary) -> Html:
 
 
 def _location(incident: IncidentSummary) -> Html:
-    if incident.groups:
-        return join((count_noun(sum(group.nodes for group in incident.groups), _noun(incident)),))
     jobs = jobs_text(incident.jobs, incident.jobs_omitted)
     hit = element("span", f"jobs: {jobs}", class_="target") if jobs else EMPTY
+    if incident.groups:
+        return join((count_noun(sum(group.nodes for group in incident.groups), _noun(incident)), hit))
     if incident.node:
         target = element("span", target_text(incident.resource), class_="target")
         return join((link(node_path(incident.node), incident.node), " ", target, hit))

@@ -74,9 +74,9 @@ class IncidentSummary(Struct, frozen=True):
     """Of a row of one node: the healths of earlier rows of several nodes that have an incident of this node,
     too."""
     jobs: tuple[str, ...] = ()
-    """The jobs on its nodes, as far as they were read."""
+    """The jobs on its nodes, as far as they were read; of a row of similar incidents, on the nodes of all."""
     jobs_omitted: int = 0
-    """Number of further jobs."""
+    """Number of further jobs, at least."""
 
 
 class EndedFaultView(Struct, frozen=True):

@@ -109,7 +109,7 @@ def _entry(incident: IncidentSummary, notes: int) -> Section:
     elif incident.groups:
         title = f"{name}, {_size(incident)} incidents; the first: {subject}, {age}{acknowledged}"
         noun = subject_noun(incident.node, incident.domain, incident.resource)
-        rows = [Note(groups_text(incident.groups, noun)), Note(command, "dim")]
+        rows = [Note(groups_text(incident.groups, noun)), *_jobs([incident]), Note(command, "dim")]
     else:
         cause = f"{name}, {state_text(incident.state, incident.until, incident.seconds_left)}{acknowledged}"
         if not (incident.node or incident.domain):

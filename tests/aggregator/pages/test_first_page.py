@@ -93,6 +93,16 @@ def test_a_faulty_node_names_the_jobs_that_it_hits() -> None:
     assert f"{gpu_name(3)} GPU 0000:3b:00 jobs: train/llama-7 " in text(fleet_page(inputs(fleet), ""))
 
 
+def test_several_faulty_nodes_name_the_jobs_that_they_hit() -> None:
+    fleet = plain_fleet(64)
+    for number, job in ((3, "train/llama-7"), (4, "train/qwen-2")):
+        fleet.planner.state.update_jobs(f"uid-{number}", (NodeJob(job),))
+        fleet.report(number, finding("gpu-lost"))
+    wait(fleet, 10.0)
+    shown = text(fleet_page(inputs(fleet), ""))
+    assert "2 nodes jobs: train/llama-7, train/qwen-2 " in shown
+
+
 def test_a_degraded_domain_names_the_jobs_that_it_hits() -> None:
     fleet = scenes.faulty_fleet()
     fleet.planner.state.update_jobs("uid-16", (NodeJob("train/llama-7"),))

@@ -82,6 +82,20 @@ def test_the_status_names_the_jobs_of_a_node(targets: tuple[str, ...]) -> None:
     assert "\n         jobs: a/train, a/eval\n         nodeguard describe " in look(status_view(status), 120)
 
 
+def test_the_status_names_the_jobs_of_several_nodes() -> None:
+    """A job on several of them is named once, and at most 16 are named in all."""
+    made = Fleet(8)
+    for number in range(3):
+        jobs = (NodeJob("a/train"), *(NodeJob(f"a/eval-{number}-{job}") for job in range(6)))
+        made.planner.state.update_jobs(f"uid-{number}", jobs)
+        made.report(number, finding())
+    made.carry_out()
+    status = fleet_status(made.planner, LEADER, made.now)
+    assert (len(status.worst[0].jobs), status.worst[0].jobs_omitted) == (16, 3)
+    text = "\n         jobs: a/train, a/eval-0-0, a/eval-0-1, a/eval-0-2 and 15 more\n         nodeguard get "
+    assert text in look(status_view(status), 120)
+
+
 def test_a_domain_names_the_jobs_of_its_incident() -> None:
     made = fleet()
     start(made, range(4), ago=9_000.0)
