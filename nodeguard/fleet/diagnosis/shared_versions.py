@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from itertools import chain
-from math import inf
 
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.significance import significance
@@ -33,23 +32,29 @@ _MAKES_FINDINGS = (*_MAKES_CHECKS, "driver")
 
 
 def common_version(votes: VoteIndex, uids: Set[str]) -> str:
-    """Return the version that nearly all of some nodes have and few others; empty for none."""
-    return next(iter(_common_versions(votes.members, uids)), "")
+    """Return the rarest version that nearly all of some nodes have and few others; empty for none."""
+    members = votes.members
+    common = (
+        (members.size(path), VERSION_TOPOLOGIES.index(members.topology_of(path)), path)
+        for path in _versions(members, uids)
+        if _is_common(members, path, uids)
+    )
+    return min(common, default=(0, 0, ""))[2]
 
 
 def have_new_version(votes: VoteIndex, uids: Set[str], now: float) -> bool:
     """Return whether nearly all of some nodes have a version that few others have, and got it recently."""
-    return any(_is_new(votes, path, uids, now) for path in _common_versions(votes.members, uids))
+    received = _received(votes, uids, now).items()
+    return any(count * 2 >= len(uids) and _is_common(votes.members, path, uids) for path, count in received)
 
 
 def received_version(votes: VoteIndex, uids: Collection[str], now: float) -> str:
     """Return the catalogue, agent or driver that nearly all of some nodes got recently, whichever others
     have it; empty for none.
     """
-    changes = votes.version_changes.items()
-    counts = Counter(path for (uid, path), at in changes if uid in uids and now - at < _NEW_SECONDS)
+    received = sorted(_received(votes, uids, now).items())
     for topology in _MAKES_FINDINGS:
-        for path, count in sorted(counts.items()):
+        for path, count in received:
             if path.partition("/")[0] == topology and count >= _MIN_VOTER_SHARE * len(uids):
                 return path
     return ""
@@ -59,13 +64,14 @@ def fired_after_receipt(votes: VoteIndex, onsets: Mapping[str, float]) -> set[st
     """Return the nodes that received another catalogue or agent shortly before the onset of a check. onsets:
     by uid.
     """
-    received, members = votes.version_changes, votes.members
+    members = votes.members
     return {
         uid
-        for uid, at in onsets.items()
-        for path in members.paths(uid)
+        for uid in votes.version_changes.keys() & onsets.keys()
+        for path, received in votes.version_changes[uid].items()
         if members.topology_of(path) in _MAKES_CHECKS
-        and -BEFORE_RECEIPT <= at - received.get((uid, path), inf) <= AFTER_RECEIPT
+        and uid in members.nodes(path)
+        and -BEFORE_RECEIPT <= onsets[uid] - received <= AFTER_RECEIPT
     }
 
 
@@ -75,40 +81,36 @@ def explaining_version(votes: VoteIndex, candidate: Candidate, now: float) -> st
     """
     if votes.members.topology_of(candidate.domain) in VERSION_TOPOLOGIES:
         return candidate.domain
-    domain = votes.members.nodes(candidate.domain)
-    for path, count in _versions(votes.members, candidate.voters.keys()).items():
+    domain, voters = votes.members.nodes(candidate.domain), candidate.voters.keys()
+    received = _received(votes, voters, now)
+    for path in _versions(votes.members, voters):
         nodes = votes.members.nodes(path)
         if (
-            count >= _MIN_VOTER_SHARE * len(candidate.voters)
-            and _is_new(votes, path, candidate.voters, now)
+            len(nodes & voters) >= _MIN_VOTER_SHARE * len(voters)
+            and received[path] * 2 >= len(voters)
             and len(nodes & domain) >= _MIN_OVERLAP * len(nodes)
         ):
             return path
     return ""
 
 
-def _common_versions(members: DomainMembers, uids: Set[str]) -> list[str]:
-    """Return the versions that nearly all of some nodes have and few others, the rarest first."""
-    found: list[tuple[int, int, str]] = []
-    for path, count in _versions(members, uids).items():
-        size = members.size(path)
-        if (
-            count >= _MIN_VOTER_SHARE * len(uids)
-            and size <= MAX_FLEET_SHARE * len(members)
-            and significance(count, len(uids), size / len(members)) >= _MIN_SIGNIFICANCE
-        ):
-            found.append((size, VERSION_TOPOLOGIES.index(members.topology_of(path)), path))
-    return [path for _, _, path in sorted(found)]
+def _is_common(members: DomainMembers, version: str, uids: Set[str]) -> bool:
+    """Return whether nearly all of some nodes have a version, and few others."""
+    size, count = members.size(version), len(members.nodes(version) & uids)
+    return (
+        count >= _MIN_VOTER_SHARE * len(uids)
+        and size <= MAX_FLEET_SHARE * len(members)
+        and significance(count, len(uids), size / len(members)) >= _MIN_SIGNIFICANCE
+    )
 
 
-def _is_new(votes: VoteIndex, version: str, uids: Collection[str], now: float) -> bool:
-    """Return whether at least half of some nodes got a version recently."""
-    changed_at = (votes.version_changes.get((uid, version), -inf) for uid in uids)
-    return sum(now - at < _NEW_SECONDS for at in changed_at) * 2 >= len(uids)
+def _received(votes: VoteIndex, uids: Iterable[str], now: float) -> Counter[str]:
+    """Return how many of some nodes got each version recently."""
+    changes = (votes.version_changes[uid].items() for uid in uids if uid in votes.version_changes)
+    return Counter(path for path, at in chain.from_iterable(changes) if now - at < _NEW_SECONDS)
 
 
-def _versions(members: DomainMembers, uids: Set[str]) -> dict[str, int]:
-    """Return how many of some nodes have each version."""
+def _versions(members: DomainMembers, uids: Iterable[str]) -> list[str]:
+    """Return the versions of some nodes."""
     paths = dict.fromkeys(chain.from_iterable(map(members.paths, uids)))
-    versions = (path for path in paths if members.topology_of(path) in VERSION_TOPOLOGIES)
-    return {path: len(members.nodes(path) & uids) for path in versions}
+    return [path for path in paths if members.topology_of(path) in VERSION_TOPOLOGIES]

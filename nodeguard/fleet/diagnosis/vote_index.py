@@ -36,7 +36,7 @@ class VoteIndex:
 
     began: time of the first evaluation; infinity before. has_changed: whether the latest evaluation may be
     out of date. new_onsets: the nodes on which each check fired since the latest evaluation. version_changes:
-    when a node got another version, by uid and domain.
+    when a node got another version that it has, by uid and domain.
     earlier_term: from when until when an earlier aggregator led; late: nodes with a first report long after
     the start of this one.
     """
@@ -48,7 +48,7 @@ class VoteIndex:
         self.firings: dict[str, CheckFirings] = {}
         self.has_changed = False
         self.new_onsets: dict[str, set[str]] = {}
-        self.version_changes: dict[tuple[str, str], float] = {}
+        self.version_changes: dict[str, dict[str, float]] = {}
         self.began = inf
         self.earlier_term = (inf, -inf)
         self.late: set[str] = set()
@@ -120,18 +120,17 @@ class VoteIndex:
         topologies, earlier = set(map(topology_of, reported)), set(map(topology_of, before))
         after = (*reported, *(path for path in before if topology_of(path) not in topologies))
         self._versions[uid] = after
-        for path in set(after) - set(before):
-            if topology_of(path) in earlier:
-                self.version_changes[uid, path] = now
-        for path in set(before) - set(after):
-            self.version_changes.pop((uid, path), None)
+        changes = {path: at for path, at in self.version_changes.pop(uid, {}).items() if path in after}
+        new = (path for path in reported if path not in before and topology_of(path) in earlier)
+        if changes := changes | dict.fromkeys(new, now):
+            self.version_changes[uid] = changes
 
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
         self.set_domains(uid, ())
         self.late.discard(uid)
-        for path in self._versions.pop(uid, ()):
-            self.version_changes.pop((uid, path), None)
+        self._versions.pop(uid, None)
+        self.version_changes.pop(uid, None)
         for votes in self.votes_by_class.values():
             votes.remove_node(uid)
 

@@ -39,7 +39,7 @@ class FaultVotes:
         members: DomainMembers,
         rate: OnsetRate,
         ended: dict[str, float],
-        received: Mapping[tuple[str, str], float],
+        received: Mapping[str, Mapping[str, float]],
     ) -> None:
         """rate: the usual one of the class. received: when nodes got another version, by uid and domain."""
         self.vote_class = fault_class
@@ -212,14 +212,14 @@ class FaultVotes:
         voters = {
             uid: at
             for uid, at in all_voters.items()
-            if -BEFORE_RECEIPT <= at - self._received.get((uid, path), inf) <= AFTER_RECEIPT
+            if -BEFORE_RECEIPT <= at - self._received.get(uid, _NONE).get(path, inf) <= AFTER_RECEIPT
         }
         if len(voters) < self._rule.min_nodes:
             return
         others = len(self.current_voters(now)) - len(all_voters)
         elsewhere = max(1, len(self._members) - self._members.size(path))
         chance = max(self.chance(AFTER_RECEIPT, now), min(0.999, others / elsewhere))
-        received = sum(1 for uid in self._members.nodes(path) if (uid, path) in self._received)
+        received = sum(1 for uid in self._members.nodes(path) if path in self._received.get(uid, _NONE))
         if significance(len(voters), received, chance) >= self._rule.significance_exponent:
             yield AFTER_RECEIPT, voters
 
