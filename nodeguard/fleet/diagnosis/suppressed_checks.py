@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from itertools import islice
 from math import ceil, inf
 
 from msgspec.structs import replace
@@ -305,7 +306,10 @@ class SuppressedChecks:
         nodes = {uid for uid, at in firings.latest.items() if at >= suppressed.began}
         nodes -= firings.kernel_confirmed | self._caused(check)
         size = len(self._votes.members) if scope is None else len(scope)
-        affected = sum(
-            self._is_in_scope(suppressed, uid) and not self._evidence.is_marked(uid, check) for uid in nodes
+        least = max(_RETRACTION_NODES, ceil(_RETRACTION_SHARE * size))
+        affected = (
+            uid
+            for uid in nodes
+            if self._is_in_scope(suppressed, uid) and not self._evidence.is_marked(uid, check)
         )
-        return affected >= max(_RETRACTION_NODES, ceil(_RETRACTION_SHARE * size))
+        return sum(1 for _ in islice(affected, least)) == least

@@ -69,7 +69,7 @@ def unexplained_firings(
     prior = votes.usual_rate(check) * len(members)
     for unexplained in firings.unexplained(excluded, prior, votes.began, now, after_receipt):
         nodes, since = unexplained.nodes, now - unexplained.window
-        if not is_everywhere and _independent(nodes, topologies, members) < unexplained.limit:
+        if not is_everywhere and not _has_independent(nodes, unexplained.limit, topologies, members):
             continue
         others = nodes - affected
         has_version = others <= after_receipt or have_new_version(votes, others, now)
@@ -85,14 +85,19 @@ def unexplained_firings(
     return None
 
 
-def _independent(uids: Set[str], topologies: Set[str], members: DomainMembers) -> int:
-    """Return how many of some nodes count as independent: few of a lowest domain of the topologies."""
+def _has_independent(uids: Set[str], least: int, topologies: Set[str], members: DomainMembers) -> bool:
+    """Return whether so many of some nodes count as independent: few of a lowest domain of the topologies."""
     leaves: Counter[str] = Counter()
+    density = _TIMES_ITS_PART * len(uids) / len(members)
     for uid in uids:
         paths = (path for path in members.paths(uid) if members.topology_of(path) in topologies)
-        leaves[next((path for path in paths if not members.children(path)), uid)] += 1
-    density = _TIMES_ITS_PART * len(uids) / len(members)
-    return sum(min(count, max(_OF_ONE, ceil(density * members.size(leaf)))) for leaf, count in leaves.items())
+        leaf = next((path for path in paths if not members.children(path)), uid)
+        if leaves[leaf] < max(_OF_ONE, ceil(density * members.size(leaf))):
+            leaves[leaf] += 1
+            least -= 1
+        if least <= 0:
+            return True
+    return False
 
 
 class _Firing:
@@ -118,9 +123,9 @@ class _Firing:
         self._chance = min(0.5, max(unexplained.usual, 0.001) / len(members))
         self._by_chance = _TIMES_USUAL * unexplained.usual
         # Nodes without a location may be in any domain.
-        self._lost = {
-            uid for uid in self._nodes if topologies.isdisjoint(map(members.topology_of, members.paths(uid)))
-        }
+        self._lost = self._nodes
+        for domain in chain.from_iterable(map(members.children, topologies)):
+            self._lost = self._lost - members.nodes(domain)
 
     def log_ratio_of_fleet(self, candidates: Sequence[Set[str]]) -> float:
         """Return how much likelier one cause of the fleet, besides or instead of faults of domains, makes the
