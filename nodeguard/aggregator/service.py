@@ -104,7 +104,7 @@ class AggregatorService:
         """Plan until the task is cancelled."""
         while True:
             self._wake.clear()
-            await self.turn(current_instant())
+            await self.turn(current_instant)
             await asyncio.sleep(pause_after(self.plan_seconds, is_partial=self._is_partial))
             try:
                 async with asyncio.timeout(_TICK):
@@ -112,10 +112,11 @@ class AggregatorService:
             except TimeoutError:
                 pass
 
-    async def turn(self, now: Instant) -> None:
+    async def turn(self, clock: Callable[[], Instant]) -> None:
         """Plan if the plan may change, and apply it if this aggregator is active: leads and has enough
-        reports.
+        reports. clock: returns the current time.
         """
+        now = clock()
         self.turned_at = now.mono
         if now.mono - self._ticked >= _TICK:
             self._ticked = now.mono
@@ -131,6 +132,9 @@ class AggregatorService:
             self._forgot = now.mono
             self.handler.forget(now.mono)
         await self._renew_leadership(now)
+        # Reports arrive during a renewal: at the time before it, their findings would begin in the future.
+        now = clock()
+        self.is_active = may_apply(self.replica_state(now), now.mono)
         # A leader with too few reports does not plan: its incidents would cover only a part of the fleet.
         if self.backend.missing_inputs() or (self.is_leader and not self.is_active):
             return
@@ -208,7 +212,6 @@ class AggregatorService:
         self.is_leader = await self.backend.renew_leadership(now.mono, self.candidacy)
         if self.backend.leader != self._leader:
             self._leader, self._leader_since = self.backend.leader, now.mono
-        self.is_active = may_apply(self.replica_state(now), now.mono)
 
     def obstacle(self, now: Instant) -> Obstacle | None:
         """Return what keeps this aggregator from writing; None if nothing does."""

@@ -20,10 +20,11 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import InventoryNode
+from nodeguard.model.policy import GracePeriods
 from nodeguard.model.refused_request import RefusedRequest
 from nodeguard.wire.report import ReportedFinding
 from tests.aggregator.test_report_handler import report
-from tests.fleet.scene import AT_ONCE, CHECKS
+from tests.fleet.scene import AT_ONCE, CHECKS, finding
 from tests.logs import LogLines
 from tests.waiting import PATIENCE, until_async
 
@@ -32,12 +33,15 @@ CALLER = Caller("node-1", "node-1")
 
 
 class RecordingBackend(StandaloneBackend):
-    """A backend that records the plans and the candidacy. is_leader, missing: what it returns to the service."""
+    """A backend that records the plans and the candidacy. is_leader, missing: what it returns to the service.
+    during_renewal: is called while the lease is renewed.
+    """
 
     def __init__(self, planner: Planner, inputs: FleetInputs) -> None:
         super().__init__(None, planner, inputs)
         self.is_leader, self.missing, self.plans = True, "", list[Plan]()
         self.candidacy = Candidacy()
+        self.during_renewal: Callable[[], object] = lambda: None
         self.refused: tuple[RefusedRequest, ...] = ()
 
     def missing_inputs(self) -> str:
@@ -45,6 +49,7 @@ class RecordingBackend(StandaloneBackend):
 
     async def renew_leadership(self, _now: float, candidacy: Candidacy) -> bool:
         self.candidacy = candidacy
+        self.during_renewal()
         return self.is_leader
 
     def refused_requests(self) -> tuple[RefusedRequest, ...]:
@@ -86,7 +91,7 @@ class Scene:
 
     async def turn(self, seconds: float = 0.0) -> None:
         self.mono += seconds
-        await self.service.turn(self.now)
+        await self.service.turn(lambda: self.now)
 
 
 @pytest.fixture
@@ -139,6 +144,23 @@ async def test_a_leader_without_reports_releases_the_lease_after_a_minute(scene:
         wanted.append(scene.backend.candidacy.wanted)
     # The agents are stale after 45 s.
     assert wanted.index(False) in range(100, 110)
+
+
+async def test_a_finding_that_arrives_while_the_lease_is_renewed_has_its_grace_period(scene: Scene) -> None:
+    scene.planner.set_policy(replace(AT_ONCE, grace=GracePeriods(quarantine=30.0)))
+
+    def receive() -> None:
+        scene.mono += 5.0
+        scene.handler(CALLER, replace(report(fatal=True), findings=(finding(age=0.0),)))
+
+    scene.backend.during_renewal = receive
+    await scene.turn(1.0)
+    assert not any(plan.decisions for plan in scene.backend.plans)
+    scene.backend.during_renewal = lambda: None
+    await scene.turn(29.0)
+    assert not any(plan.decisions for plan in scene.backend.plans)
+    await scene.turn(1.0)
+    assert len(scene.backend.plans[-1].decisions) == 1
 
 
 async def test_a_follower_plans_and_writes_no_marks(scene: Scene) -> None:

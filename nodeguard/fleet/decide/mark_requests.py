@@ -216,5 +216,4 @@ def grace_period(policy: Policy, request: MarkRequest) -> float:
 def grace_end(policy: Policy, request: MarkRequest, now: float) -> float:
     """Return when the grace period of a request ends, in seconds since the epoch; 0 when it is over."""
     end = request.since + grace_period(policy, request)
-    # A finding that began in the future began before the clock was set back.
-    return end if request.since <= now < end else 0.0
+    return end if now < end else 0.0
