@@ -124,6 +124,8 @@ _SILENT_KUBELET = ReportedFinding(
     target="node",
     health=Health.FATAL,
     action=Action.RESTART_SERVICE,
+    # The earlier version skips the grace period of a finding that begins while it renews its lease.
+    age=10.0,
     message="kubelet.service is failed",
     evidence=(ReportedEvidence("services", "service.state is failed"),),
     family="services",
