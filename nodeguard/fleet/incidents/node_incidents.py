@@ -132,10 +132,13 @@ def incidents_of(situation: NodeSituation, before: NodeIncidents, now: Instant) 
     recorded: dict[str, Incident] = {}
     current = _current(situation)
     for name, shown in current.items():
-        if name in before.recorded or not shown.is_covered:
+        past = before.recorded.get(name)
+        if past is not None and _is_unconfirmed(past, shown.incident, situation.report):
+            recorded[name] = past
+        elif past is not None or not shown.is_covered:
             is_pending = shown.is_being_written or shown.incident.state == IncidentState.PENDING
             target = pending if is_pending else recorded
-            target[name] = update_incident(before.recorded.get(name), shown.incident, now.wall)
+            target[name] = update_incident(past, shown.incident, now.wall)
     for name, past in before.recorded.items():
         if name in pending:
             has_lost_mark = past.state in _OF_MARKS and not current[name].is_being_written
@@ -150,6 +153,14 @@ def incidents_of(situation: NodeSituation, before: NodeIncidents, now: Instant) 
         if name not in current and name not in recorded_open
     )
     return NodeIncidents(recorded, pending, tuple(resolve(incident, now.wall) for incident in over))
+
+
+def _is_unconfirmed(past: Incident, incident: Incident, report: LatestReport | None) -> bool:
+    """Return whether an open incident without a mark would only change as its report is late, as the first
+    ones of a new leader can be: it asks for no mark until the node confirms it.
+    """
+    is_late = report is not None and report.late
+    return is_late and incident.state == IncidentState.OPEN and past.is_open and past.state not in _OF_MARKS
 
 
 # The states of an incident with an active mark.

@@ -43,3 +43,17 @@ def test_an_incident_names_what_the_release_of_its_mark_waits_for(
     [incident] = fleet.incidents()
     assert (incident.state, incident.detail) == (IncidentState.MARKED, f"waits for {detail}")
     assert fleet.marked() == [0]
+
+
+def test_a_new_leader_changes_no_withheld_incident_while_the_report_is_late() -> None:
+    fleet = Fleet(2, replace(AT_ONCE, pause="new switches"))
+    fleet.report(0, finding(age=100.0))
+    fleet.carry_out()
+    fleet.reports["uid-0"] = replace(fleet.reports["uid-0"], age=60.0)
+    fleet.wall, fleet.mono = fleet.wall + 60.0, fleet.mono + 60.0
+    fleet.restart()
+    late = fleet.carry_out()
+    fleet.after(5.0)
+    confirmed = fleet.carry_out()
+    assert [incident.state for incident in fleet.incidents()] == [IncidentState.WITHHELD]
+    assert (late.incidents, late.events, confirmed.incidents, confirmed.events) == ((), (), (), ())
