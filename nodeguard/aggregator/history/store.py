@@ -177,8 +177,10 @@ class HistoryStore:
             self._remove_node(at, uid, self._nodes[uid][0])
         for kind, name in self._latest.keys() - marks:
             if kind in _MARKS and self._latest[kind, name] != _NOTHING:
-                [node] = self._connection.execute(_NODE_OF_NOTE, (kind, name)).fetchone()
-                self._add_note(at, kind, name, node, "")
+                row = self._connection.execute(_NODE_OF_NOTE, (kind, name)).fetchone()
+                # Trimming removes the marks of a node that was deleted with marks.
+                if row is not None:
+                    self._add_note(at, kind, name, row[0], "")
 
     def _report(self, step: ReportReceived) -> None:
         report = step.report

@@ -16,6 +16,7 @@ from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.fleet.policy_rules import UPGRADE_LABELS
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
+    FleetListed,
     HistoryEvent,
     HistoryNote,
     NodeObserved,
@@ -140,6 +141,16 @@ def gaps(path: Path) -> list[tuple[float, float]]:
     """Return the start and end of each gap, in seconds after START."""
     notes = rows(path, "SELECT text, at FROM note WHERE kind = 'gap' ORDER BY id")
     return [(float(since) - START, until - START) for since, until in notes]
+
+
+def test_a_list_of_the_fleet_after_the_marks_of_a_deleted_node_were_trimmed(path: Path) -> None:
+    store = HistoryStore(str(path))
+    marks = HistoryNote(START, NoteKind.MARKS, "uid-1", "node-1", "{}")
+    store.add((NodeObserved(START, NODE), marks, NodeRemoved(START + 1.0, "uid-1", "node-1")), START)
+    store.trim(START + 10 * DAY, 5.0, 1 << 30)
+    store.add((FleetListed(START + 10 * DAY, frozenset(), frozenset()),), START + 10 * DAY)
+    store.close()
+    assert rows(path, "SELECT kind FROM note") == ["gap"]
 
 
 def test_trimming_removes_the_oldest_transitions_until_the_file_fits(path: Path) -> None:
