@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from math import inf
 
 from msgspec import Struct
@@ -165,17 +166,24 @@ class DrainAttempt(Struct):
             self.due_at = mono + _FRESH
 
     async def evict(
-        self, step: DrainStep, cluster: DrainCluster, mono: float, *, is_repeated: bool = True
+        self,
+        step: DrainStep,
+        cluster: DrainCluster,
+        monotonic: Callable[[], float],
+        *,
+        is_repeated: bool = True,
     ) -> int:
-        """Evict the pods of a step. Returns how many evictions were accepted.
+        """Evict the pods of a step. Returns how many evictions were accepted. monotonic: returns seconds of
+        the monotonic clock: the API server may answer late, and its waits begin with the answer.
 
         The first pod leaves by itself: if that is refused, no pod was evicted, and the drain is withdrawn.
         is_repeated: whether a later drain has its set: if not, this one waits for an API server that does not
         answer.
         """
-        pods, accepted = list(step.evict), 0
+        pods, accepted, ends_at = list(step.evict), 0, monotonic() + step.seconds_left
         if not self.has_evicted and pods:
             response = await self._evict(pods.pop(0), cluster)
+            mono = monotonic()
             accepted += response.state == EvictionState.ACCEPTED
             reason = f"pod {step.evict[0].key}: {response.message}"
             if response.state in _OUTDATED:
@@ -199,7 +207,8 @@ class DrainAttempt(Struct):
         accepted += sum(response.state == EvictionState.ACCEPTED for response in responses)
         self.reason = step.reason
         retry_after = max((response.retry_after for response in responses), default=0.0)
-        self.wait_for_pods(mono, min(retry_after, step.seconds_left), is_first=bool(accepted))
+        mono = monotonic()
+        self.wait_for_pods(mono, min(retry_after, ends_at - mono), is_first=bool(accepted))
         return accepted
 
     def wait_for_pods(self, mono: float, retry_after: float = 0.0, *, is_first: bool = False) -> None:

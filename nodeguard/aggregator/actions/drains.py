@@ -314,7 +314,7 @@ class DrainRunner:
             return
         attempt.remaining = step.remaining
         is_repeated = not action.requested_by
-        self.evicted += await attempt.evict(step, cluster, now.mono, is_repeated=is_repeated)
+        self.evicted += await attempt.evict(step, cluster, lambda: self._now().mono, is_repeated=is_repeated)
         self._note_takeover(action, attempt, finish_within, now)
 
     def _running_time(self, action: NodeAction, attempt: DrainAttempt, now: Instant) -> float:
@@ -358,7 +358,7 @@ class DrainRunner:
                     attempt.gone = await gone_pods(cluster, action, found)
                 except PodReadError as error:
                     found = Assessment(reason=str(error), retry_after=error.retry_after)
-            attempt.record_assessment(found, mono)
+            attempt.record_assessment(found, self._now().mono)
             if earlier is not None and found.uids == earlier.uids:
                 attempt.record_tries(found, mono)
             # Also if the pods of a large namespace were read too slowly for the earlier tries.

@@ -20,9 +20,11 @@ BUSY = "the server limits requests"
 
 class BusyScene(Scene):
     """A scene with an API server that limits some requests. limited: `read`, `dry run` or `evict`. wait: seconds after
-    which it asks for the next one. requests: times of the limited requests. names: of the pods of which the evictions
-    are limited.
+    which it asks for the next one. answers_after: seconds until it answers a limited request. requests: times of the
+    answers to limited requests. names: of the pods of which the evictions are limited.
     """
+
+    answers_after = 0.0
 
     def __init__(self, limited: str, wait: float) -> None:
         self.limited, self.wait = limited, wait
@@ -34,7 +36,7 @@ class BusyScene(Scene):
 
         async def read(node: str) -> tuple[NodePod, ...]:
             if self.limited == "read":
-                self.requests.append(self.now)
+                self.answer()
                 raise PodReadError(BUSY, self.wait)
             return await node_pods(node)
 
@@ -42,9 +44,13 @@ class BusyScene(Scene):
 
     def evict(self, pod: NodePod, *, is_dry_run: bool) -> Eviction:
         if self.limited == ("dry run" if is_dry_run else "evict") and pod.key.name in self.names:
-            self.requests.append(self.now)
+            self.answer()
             return Eviction(EvictionState.FAILED, BUSY, self.wait)
         return PodCluster.evict(self, pod, is_dry_run=is_dry_run)
+
+    def answer(self) -> None:
+        self.now += self.answers_after
+        self.requests.append(self.now)
 
     def request(self) -> None:
         """Let alice request the drain, and no rule of the policy."""
@@ -70,6 +76,26 @@ def test_a_limited_eviction_is_repeated_after_the_time_that_the_server_asks_for(
     scene.limited = ""
     scene.play(30.0)
     assert scene.evicted_names == GANG_NAMES
+
+
+@pytest.mark.parametrize("limited", ["read", "dry run", "evict"])
+@pytest.mark.parametrize("is_requested", [False, True], ids=["policy", "request"])
+def test_the_time_that_a_slow_server_asks_for_begins_with_its_answer(limited: str, is_requested: bool) -> None:
+    scene = BusyScene(limited, 30.0)
+    scene.answers_after, scene.names = 4.0, GANG_NAMES[:1]
+    if is_requested:
+        scene.request()
+    scene.play(100.0)
+    assert scene.gaps
+    assert all(gap >= 34.0 for gap in scene.gaps)
+
+
+def test_a_slow_server_that_refuses_one_eviction_gets_the_time_that_it_asks_for() -> None:
+    scene = BusyScene("evict", 30.0)
+    scene.answers_after, scene.names = 4.0, GANG_NAMES[3:]
+    scene.play(100.0)
+    assert scene.gaps
+    assert all(gap >= 34.0 for gap in scene.gaps)
 
 
 @pytest.mark.parametrize("limited", ["evict", "read"])
