@@ -44,6 +44,8 @@ _MAX_LINES = 2_000
 _MAX_ALSO = 8
 # Numbers that differ between lines of one kind in a log: times, steps, values. Codes of errors are shorter.
 _CHANGING_NUMBER = re.compile(r"\d+(?:[.,:/e+-]+\d+)+|\d{4,}")
+# Colors of a terminal, as dmesg, grep and programs also write them to a file if they are asked to.
+_COLORS = re.compile(r"\x1b\[[\d;]*[mK]")
 _FLEET = ("node", "incident", "domain")
 
 
@@ -54,7 +56,8 @@ def run(options: Namespace) -> int:
         raise UsageError(f"a {kind} is described, not explained: write nodeguard describe {kind} NAME")
     catalogue, signals = load_catalogue(options.checks)
     is_piped = options.words == [STDIN]
-    text = _condense((sys.stdin.read() if is_piped else " ".join(options.words)).strip())
+    raw_text = sys.stdin.read() if is_piped else " ".join(options.words)
+    text = _condense(_COLORS.sub("", raw_text).strip())
     if not text:
         subject = "standard input" if is_piped else "SUBJECT"
         raise UsageError(f"{subject} is empty: name a check, a code or words to search for")

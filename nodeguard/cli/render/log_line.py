@@ -14,9 +14,11 @@ from nodeguard.fleet_api.view import Field, Note, Row, View
 from nodeguard.model.catalogue import Catalogue, LogPattern
 from nodeguard.model.check import SIGN_EVENTS, EventOccurred
 
-# What stands before the text of the kernel: fields of /dev/kmsg, a header of syslog, times of dmesg.
+# What stands before the text of the kernel: fields of /dev/kmsg, a header of syslog, and of dmesg times with
+# facility and level.
 _PREFIX = re.compile(
-    r"(?:.{0,200}?\bkernel: |<\d+>|\d+,\d+,\d+,[^;]*;|\d{4}-\d\d-\d\dT[\d:,.+-]+ )?(?:\[[\w :.,+-]+\] *){0,2}"
+    r"(?:.{0,200}?\bkernel: |<\d+>|\d+,\d+,\d+,[^;]*;|kern *:[a-z]+ *: )?"
+    r"(?:\d{4}-\d\d-\d\dT[\d:,.+-]+ )?(?:\[[\w :.,+-]+\] *){0,2}"
 )
 
 # Events of lines with a code, by the name of the table of the codes and of the group of the pattern.

@@ -80,7 +80,9 @@ def test_a_limited_eviction_is_repeated_after_the_time_that_the_server_asks_for(
 
 @pytest.mark.parametrize("limited", ["read", "dry run", "evict"])
 @pytest.mark.parametrize("is_requested", [False, True], ids=["policy", "request"])
-def test_the_time_that_a_slow_server_asks_for_begins_with_its_answer(limited: str, is_requested: bool) -> None:
+def test_the_time_that_a_slow_server_asks_for_begins_with_its_answer(
+    limited: str, is_requested: bool
+) -> None:
     scene = BusyScene(limited, 30.0)
     scene.answers_after, scene.names = 4.0, GANG_NAMES[:1]
     if is_requested:

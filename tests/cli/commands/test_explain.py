@@ -353,3 +353,14 @@ def test_a_word_that_begins_with_xid_is_no_code(capsys: pytest.CaptureFixture[st
 def test_an_xid_without_the_prefix_of_the_driver_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     line = "Xid (PCI:0000:c3:00): 94, pid=7194, Contained: SM (0x1). RST: No, D-RST: No"
     assert printed(capsys, line).startswith("Xid 94 - ")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "\x1b[32m[    1.000000] \x1b[0m\x1b[33mNVRM\x1b[0m: Xid (PCI:0000:c3:00): 94, Contained",
+        "[    1.000000] NVRM: \x1b[01;31m\x1b[KXid\x1b[m\x1b[K (PCI:0000:c3:00): 94, Contained",
+    ],
+)
+def test_a_line_in_color_is_explained(capsys: pytest.CaptureFixture[str], line: str) -> None:
+    assert printed(capsys, line).startswith("Xid 94 - ")

@@ -56,6 +56,8 @@ def test_a_line_names_the_checks_that_count_it(line: str, checks: tuple[str, ...
         "2026-11-28T10:00:00,123456+00:00 ",
         "<3>[12345.678] ",
         "3,1234,5678901,-;",
+        "kern  :err   : [Fri Nov 28 10:00:00 2026] ",
+        "kern  :warn  : 2026-11-28T10:00:00,123456+00:00 ",
     ],
 )
 def test_a_line_may_have_the_prefix_of_a_log(prefix: str) -> None:
