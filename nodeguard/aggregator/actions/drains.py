@@ -104,6 +104,7 @@ class DrainRunner:
         self._draining = asyncio.Semaphore(_DRAINED)
         self._wake = asyncio.Event()
         self._logged = ""
+        self._mode = fleet.policy().mode
         # The drains as of the latest turn of this term, by key.
         self._previous: dict[str, NodeAction] = {}
         self.evicted = 0
@@ -175,6 +176,7 @@ class DrainRunner:
             (action.uid, action.request): action for action in drains if action.state == ActionState.RUNNING
         }
         keys = (*candidates, *running)
+        self._follow_mode()
         self._queue.attempts = {key: self._queue.attempts.get(key) or DrainAttempt() for key in keys}
         for key, attempt in self._queue.attempts.items():
             attempt.follow(running.get(key), now.mono)
@@ -200,6 +202,15 @@ class DrainRunner:
                     self._tasks.start(key, self._carry_on(key, action, attempt, cluster), self._draining)
             elif candidate is not None and not candidate.blocker and not stored_drain(candidate, drains):
                 self._tasks.start(key, self._assess(key, candidate, attempt, cluster), self._assessing)
+
+    def _follow_mode(self) -> None:
+        """Assess each set again at once if the policy has begun or ceased to observe: what it only observes
+        is looked at less and less often.
+        """
+        if (mode := self._fleet.policy().mode) != self._mode:
+            self._mode = mode
+            attempts = self._queue.attempts.items()
+            self._queue.attempts = {key: attempt for key, attempt in attempts if attempt.stored[0]}
 
     def _checks(self, drain: NodeAction) -> tuple[str, ...]:
         candidate = self._queue.candidate((drain.uid, drain.request))

@@ -101,6 +101,15 @@ def test_observe_reports_the_set_and_evicts_nothing() -> None:
     assert [pod.name for pod in report.pods] == GANG_NAMES
 
 
+def test_what_was_only_observed_leaves_at_once_when_the_policy_enforces() -> None:
+    scene = Scene()
+    scene.mode = DrainMode.OBSERVE
+    scene.play(3_000.0)
+    scene.mode = DrainMode.ENFORCE
+    scene.play(2.0)
+    assert scene.evicted_names == GANG_NAMES
+
+
 def test_observe_reports_the_jobs_that_the_evictions_would_end() -> None:
     scene = Scene()
     scene.mode = DrainMode.OBSERVE
