@@ -105,7 +105,8 @@ def _recorded(
     if gone == len(uids):
         state, reason = JobState.EVICTED, ""
     elif not action.state.is_finished:
-        state, reason = JobState.LEAVES, report.reason if report is not None else ""
+        state = JobState.LEAVES
+        reason = report.job_reasons.get(job, report.reason) if report is not None else ""
     else:
         state, reason = JobState.UNKNOWN if gone is None else JobState.PARTLY_EVICTED, action.message
     return JobOutcomeView(

@@ -89,6 +89,16 @@ def test_what_a_running_drain_waits_for_is_the_reason_of_the_jobs_with_pods() ->
     assert texts(RUNNING, running) == lines(waiting, f"{EVAL}: 1 of 1 pod gone, evicted {SINCE}")
 
 
+def test_each_job_waits_for_its_own_pods() -> None:
+    left = {TRAIN: "team-a/train-1 is still ending", EVAL: "team-a/eval-0 is still ending"}
+    reason = "team-a/train-1, team-a/eval-0 are still ending"
+    running = report(DrainState.RUNNING, remaining=("uid-1", "uid-2"), reason=reason, job_reasons=left)
+    assert texts(RUNNING, running) == lines(
+        f"{TRAIN}: 1 of 2 pods gone, evicted {SINCE}: {left[TRAIN]}",
+        f"{EVAL}: 0 of 1 pod gone, evicted {SINCE}: {left[EVAL]}",
+    )
+
+
 def test_a_replica_that_does_not_lead_does_not_count_the_pods() -> None:
     assert texts(RUNNING)[0] == f"{TRAIN}: 2 pods evicted {SINCE}"
     assert texts(replace(RUNNING, begun_at=0))[0] == f"{TRAIN}: the drain of gpu-7 is about to evict 2 pods"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 
 from msgspec import Struct
@@ -77,6 +77,8 @@ class DrainAttempt(Struct):
     outcome: ActionOutcome | None = None
     reason: str = ""
     """What the drain waits for, or why it is refused."""
+    job_reasons: Mapping[str, str] = {}
+    """As of the latest step, see DrainStep; empty while another reason is the latest."""
     remaining: tuple[str, ...] | None = None
     """Uids of the pods of the stored drain that were not gone at the latest reading; None before the first
     one."""
@@ -111,7 +113,7 @@ class DrainAttempt(Struct):
         self.stored = stored
         self.is_refused = self.has_evicted = False
         self.may_evict = True
-        self.outcome, self.reason, self.problems = None, "", {}
+        self.outcome, self.reason, self.job_reasons, self.problems = None, "", {}, {}
         self.remaining, self.running_since = None, mono
         if action is not None:
             self.due_at = -inf
@@ -205,7 +207,7 @@ class DrainAttempt(Struct):
 
         responses = await asyncio.gather(*map(evict, pods))
         accepted += sum(response.state == EvictionState.ACCEPTED for response in responses)
-        self.reason = step.reason
+        self.reason, self.job_reasons = step.reason, step.job_reasons
         retry_after = max((response.retry_after for response in responses), default=0.0)
         mono = monotonic()
         self.wait_for_pods(mono, min(retry_after, ends_at - mono), is_first=bool(accepted))

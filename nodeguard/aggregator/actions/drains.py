@@ -347,7 +347,7 @@ class DrainRunner:
     def _read_failed(self, action: NodeAction, attempt: DrainAttempt, error: PodReadError) -> None:
         """Handle that the pods of a drain that has begun cannot be read: it ends some time after its end."""
         now = self._now()
-        attempt.reason = str(error)
+        attempt.reason, attempt.job_reasons = str(error), {}
         last = self._fleet.policy().finish_within + _LAST_READINGS
         if self._running_time(action, attempt, now) >= last:
             attempt.outcome = ActionOutcome(ActionState.UNKNOWN, 0, attempt.reason)

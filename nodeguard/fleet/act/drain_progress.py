@@ -69,6 +69,8 @@ class DrainStep(Struct, frozen=True):
     outcome: ActionOutcome | None = None
     reason: str = ""
     """What it waits for; empty if it waits for nothing but the ends of its pods."""
+    job_reasons: Mapping[str, str] = {}
+    """What the pods that are left wait for, by job; empty if they are of one job."""
     remaining: tuple[str, ...] = ()
     """Uids of the pods that are not gone yet."""
     seconds_left: float = 0.0
@@ -191,7 +193,13 @@ def next_step(
         message = f"{gone}; {reason}: decide whether to delete the rest by hand"
         return DrainStep(outcome=ActionOutcome(ActionState.FAILED, done, message, uids))
     evict = tuple(pod for pod in remaining if not pod.is_terminating)
-    return DrainStep(evict, reason=reason, remaining=uids, seconds_left=finish_within - running_time)
+    return DrainStep(
+        evict,
+        reason=reason,
+        job_reasons=_job_reasons(remaining, problems),
+        remaining=uids,
+        seconds_left=finish_within - running_time,
+    )
 
 
 def has_joined(action: NodeAction, pods: Iterable[NodePod]) -> bool:
@@ -224,6 +232,14 @@ def shown_drains(
         and action.begun_at
         and not action.released_at
     ]
+
+
+def _job_reasons(pods: Sequence[NodePod], problems: Mapping[str, str]) -> dict[str, str]:
+    """Return what the remaining pods of each job wait for, by job; empty if they are of one job."""
+    by_job: dict[str, list[NodePod]] = {}
+    for pod in pods:
+        by_job.setdefault(pod.key.job, []).append(pod)
+    return {job: _reason(pods, problems) for job, pods in by_job.items()} if len(by_job) > 1 else {}
 
 
 def _reason(pods: Sequence[NodePod], problems: Mapping[str, str]) -> str:

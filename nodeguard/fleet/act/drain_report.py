@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -48,6 +49,8 @@ class DrainReport(Struct, frozen=True):
     limited_until: float = 0.0
     """When the limit of an hour that is its reason allows it, if no other drain begins, in seconds since the
     epoch; 0 for another reason."""
+    job_reasons: Mapping[str, str] = {}
+    """What the pods of a running drain that are left wait for, by job; empty if they are of one job."""
     costs: tuple[str, ...] = ()
     """Of a dry run and of a notice: the Jobs that would fail with the evictions, each with its reason."""
 

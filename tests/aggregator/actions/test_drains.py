@@ -74,6 +74,16 @@ def test_a_node_with_other_gpus_at_work_does_not_count_as_drained() -> None:
     assert scene.drain.state == ActionState.SUCCEEDED
 
 
+def test_the_report_of_a_running_drain_has_what_each_job_waits_for() -> None:
+    scene = Scene()
+    for uid, (node, pod) in list(scene.pods.items()):
+        scene.pods[uid] = node, replace(pod, key=replace(pod.key, job=f"team-a/{pod.key.name}"))
+    scene.play(4.0)
+    [report] = scene.replica.runner.reports()
+    reasons = {f"team-a/{name}": f"team-a/{name} is still ending" for name in GANG_NAMES}
+    assert report.job_reasons == reasons
+
+
 def test_a_budget_that_allows_a_part_keeps_all() -> None:
     scene = Scene(minimum=1)
     scene.play(120.0)

@@ -113,6 +113,19 @@ def test_another_pod_of_the_node_is_never_evicted() -> None:
     assert [item.key.name for item in found.evict] == ["train-2"]
 
 
+def test_the_pods_of_each_job_wait_for_themselves() -> None:
+    first, second = (
+        pod(number, is_terminating=number == 1, key=replace(PODS[number].key, job=job))
+        for number, job in enumerate(("team-a/train", "team-a/eval"))
+    )
+    refused = {"pod-0": "PodDisruptionBudget team-a/b allows 0"}
+    assert step((first, second), refused).job_reasons == {
+        "team-a/train": "team-a/train-0: PodDisruptionBudget team-a/b allows 0",
+        "team-a/eval": "team-a/train-1 is still ending",
+    }
+    assert step((first,), refused).job_reasons == {}
+
+
 def test_past_its_time_it_fails_and_says_what_is_left() -> None:
     outcome = step((PODS[2],), {"pod-2": "PodDisruptionBudget team-a/b allows 0"}, 60.0).outcome
     assert outcome == ActionOutcome(
