@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from urllib.parse import quote
 
+from msgspec import Struct, field
+
 from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
 from nodeguard.cli.plugin.cluster import ask, missing_right
 from nodeguard.cli.plugin.options import ClusterOptions, with_options
@@ -30,6 +32,16 @@ AGENT_ROOT = "/host"
 _POD = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 _ROLE = "the Role nodeguard-admin (value roles.admin.enabled of the chart)"
+
+
+class _DeploymentStatus(Struct, frozen=True):
+    ready: int = field(name="readyReplicas", default=0)
+
+
+class _Deployment(TypedObject):
+    """The Deployment of the aggregators."""
+
+    status: _DeploymentStatus = _DeploymentStatus()
 
 
 def run_in_pod(options: ClusterOptions, words: Sequence[str]) -> int:
@@ -89,7 +101,7 @@ async def find_pod(options: ClusterOptions, client: ApiClient) -> str:
             right = f"read the Lease {LEASE_NAME} in the namespace {namespace}"
             raise missing_right(options, right, _ROLE) from None
         if error.status == 404:
-            raise UsageError(await _missing_lease_reason(client, namespace)) from None
+            return await _without_lease(client, namespace)
         raise
     pod = lease.spec.holder.rpartition("_")[0]
     # A leader that was killed leaves its name in the Lease.
@@ -119,16 +131,25 @@ async def _require_exec(options: ClusterOptions, client: ApiClient) -> None:
         raise missing_right(options, right, _ROLE)
 
 
-async def _missing_lease_reason(client: ApiClient, namespace: str) -> str:
-    """Return the error for a namespace without the Lease that aggregators create. Raises ApiError."""
-    if await _exists(client, f"/apis/apps/v1/namespaces/{namespace}/deployments/{_NAME}"):
-        return (
-            f"no aggregator has started yet in the namespace {namespace}: its pods have the reason, "
-            f"kubectl describe pods -n {namespace} -l app.kubernetes.io/name={_NAME}"
-        )
-    return (
-        f"there is no aggregator in the namespace {namespace}: name its namespace with -n before the "
-        "command, or its cluster with --context"
+async def _without_lease(client: ApiClient, namespace: str) -> str:
+    """Return what to run the command in while no aggregator has created the Lease, as in the first seconds of
+    an installation. Raises UsageError if none is ready, and ApiError.
+    """
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{_NAME}"
+    try:
+        deployment = await get_object(client, path, _Deployment)
+    except ApiError as error:
+        if error.status not in {403, 404}:
+            raise
+        raise UsageError(
+            f"there is no aggregator in the namespace {namespace}: name its namespace with -n before the "
+            "command, or its cluster with --context"
+        ) from None
+    if deployment.status.ready:
+        return _DEPLOYMENT
+    raise UsageError(
+        f"no aggregator has started yet in the namespace {namespace}: its pods have the reason, "
+        f"kubectl describe pods -n {namespace} -l app.kubernetes.io/name={_NAME}"
     )
 
 

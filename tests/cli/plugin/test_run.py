@@ -227,10 +227,14 @@ def test_a_cluster_that_is_not_reached_is_an_error_of_the_command(
 
 
 class Server:
-    """Answers the requests of the plug-in. holder: of the Lease, None for no Lease. objects: others that exist."""
+    """Answers the requests of the plug-in. holder: of the Lease, None for no Lease. objects: others that exist. ready:
+    number of pods of a Deployment.
+    """
 
-    def __init__(self, holder: str | None, objects: tuple[str, ...] = (), *, allowed: bool = True) -> None:
-        self._holder, self._objects, self._allowed = holder, objects, allowed
+    def __init__(
+        self, holder: str | None, objects: tuple[str, ...] = (), *, allowed: bool = True, ready: int = 0
+    ) -> None:
+        self._holder, self._objects, self._allowed, self._ready = holder, objects, allowed, ready
 
     async def request(self, method: str, path: str, **_: object) -> bytes:
         if method == "POST":
@@ -239,7 +243,8 @@ class Server:
         if "/leases/" in path and self._holder is not None:
             return json.dumps({**_OBJECT, "spec": {"holderIdentity": self._holder}}).encode()
         if name in self._objects and "/leases/" not in path:
-            return json.dumps(_OBJECT).encode()
+            status = {"readyReplicas": self._ready} if self._ready else {}
+            return json.dumps({**_OBJECT, "status": status}).encode()
         raise ApiError(404, "NotFound", "not found")
 
 
@@ -291,6 +296,10 @@ def test_a_namespace_without_an_aggregator_is_named() -> None:
 def test_an_aggregator_that_has_not_started_yet_is_not_called_missing() -> None:
     with pytest.raises(UsageError, match=r"no aggregator has started yet .* kubectl describe pods -n gpu -l"):
         found(Server(None, ("nodeguard-aggregator",)))
+
+
+def test_an_aggregator_that_is_ready_answers_before_there_is_a_leader() -> None:
+    assert found(Server(None, ("nodeguard-aggregator",), ready=1)) == "deployment/nodeguard-aggregator"
 
 
 def test_a_missing_right_names_the_role() -> None:
