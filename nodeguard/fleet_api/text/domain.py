@@ -77,10 +77,15 @@ def domain_list_view(response: DomainList) -> View:
 
 
 def domain_view(domain: DomainView) -> View:
-    """Return the view: the state, what to do, the nodes that show the fault, and the domains inside."""
-    sections = [Section(_headline(domain), tuple(_facts(domain)))]
-    if domain.guidance is not None:
-        sections.append(guidance_section(domain.guidance, domain.clears_when))
+    """Return the view: the state, what to do, the evidence, the nodes that show the fault, and the domains
+    inside.
+    """
+    state, evidence = tuple(_state(domain)), tuple(_evidence(domain))
+    if domain.guidance is None:
+        sections = [Section(_headline(domain), (*state, *evidence))]
+    else:
+        advice = guidance_section(domain.guidance, domain.clears_when)
+        sections = [Section(_headline(domain), state), advice, Section(None, evidence)]
     if domain.votes:
         votes: list[Row] = [*_votes(domain.votes)]
         if domain.votes_omitted:
@@ -117,7 +122,8 @@ def _headline(domain: DomainView) -> Heading:
     return badge_heading("warning", "warning", f"{domain.domain}: not degraded; {text}.")
 
 
-def _facts(domain: DomainView) -> Iterator[Field]:
+def _state(domain: DomainView) -> Iterator[Field]:
+    """Yield what is done about the domain, since when, and the jobs that it hits."""
     if domain.state is not None:
         yield from _degraded(domain, domain.state)
     elif domain.marked:
@@ -125,6 +131,17 @@ def _facts(domain: DomainView) -> Iterator[Field]:
         yield Field("mark", text, name_style="warning")
     for check in domain.suppressed_checks:
         yield Field("check", suppressed_check_text(check), name_style="warning")
+    yield from job_fields(domain.jobs, domain.jobs_omitted, domain.job_outcomes)
+
+
+def _evidence(domain: DomainView) -> Iterator[Field]:
+    """Yield how many of its nodes and of its siblings show a fault, and which nodes it has."""
+    if domain.state is not None and domain.diagnosed_at:
+        count = f"{domain.diagnosed_voters} of {count_noun(domain.diagnosed_members, 'node')}"
+        now = f"{domain.showing_now} show it now" if domain.showing_now != 1 else "1 shows it now"
+        yield Field("counted", f"{count} by {api_time(domain.diagnosed_at)}; {now}")
+    if domain.state is not None and domain.began:
+        yield Field("first seen", time_and_age(domain.began, domain.began_age))
     yield from _faults(domain)
     if domain.siblings:
         nodes = count_noun(domain.siblings_members, "node")
@@ -137,7 +154,6 @@ def _facts(domain: DomainView) -> Iterator[Field]:
     for group in domain.member_groups:
         nodes = f"{count_noun(group.nodes, 'node')} ({names_text(group.names, group.nodes)})"
         yield Field("" if group.can_vote else "no vote", f"{nodes}: {group.reason}")
-    yield from job_fields(domain.jobs, domain.jobs_omitted, domain.job_outcomes)
     yield Field("source", topology_source(domain.topology))
     for missing in domain.topology.missing_labels:
         yield Field("missing", missing_label_text(missing), name_style="warning")
@@ -155,12 +171,6 @@ def _degraded(domain: DomainView, state: IncidentState) -> Iterator[Field]:
     yield Field("mark", f"{state.phrase}{marked}, {effect}{reason}", name_style=style)
     times = f"; {domain.times_degraded} times recently" if domain.times_degraded > 1 else ""
     yield Field("degraded", time_and_age(domain.since, domain.age) + times)
-    if domain.diagnosed_at:
-        count = f"{domain.diagnosed_voters} of {count_noun(domain.diagnosed_members, 'node')}"
-        now = f"{domain.showing_now} show it now" if domain.showing_now != 1 else "1 shows it now"
-        yield Field("counted", f"{count} by {api_time(domain.diagnosed_at)}; {now}")
-    if domain.began:
-        yield Field("first seen", time_and_age(domain.began, domain.began_age))
     if domain.guidance is None:
         yield Field("ends", domain.clears_when.removeprefix("over "))
 

@@ -43,6 +43,14 @@ def test_a_degraded_domain() -> None:
     SUSPECT  fabric/p0/r0: 6 of 7 nodes lost a link at once; the other 4 domains of fabric/p0 did not.
       mark        marked on 8 nodes, new gang work is kept off all of it; single-node work may run
       degraded    2023-11-14 22:13:41 UTC, 5 s ago
+
+    WHAT TO DO  The network team acts
+      look first  The switch of the domain: its power, its ports and its log. Then its uplinks.
+      nodes       Leave them as they are: they need no repair. Single-node work may run; move or restart
+                  gang jobs that lost their links.
+      ends        The ports of the nodes are active again. The mark is then removed without a clear.
+      over        when fewer than 2 of its nodes show it for 30 min
+
       counted     6 of 7 nodes by 2023-11-14 22:13:21 UTC; 5 show it now
       first seen  2023-11-14 22:13:21 UTC, 25 s ago
       fault       6 of 7 lost a link in the last 2 min (link-down); threshold 3 (minimum share)
@@ -55,13 +63,6 @@ def test_a_degraded_domain() -> None:
       missing     1 node lacks pod (node-200)
       missing     1 node lacks rack (node-200)
       see         nodeguard describe incident fabric-p0-r0-7e385bdb
-
-    WHAT TO DO  The network team acts
-      look first  The switch of the domain: its power, its ports and its log. Then its uplinks.
-      nodes       Leave them as they are: they need no repair. Single-node work may run; move or restart
-                  gang jobs that lost their links.
-      ends        The ports of the nodes are active again. The mark is then removed without a clear.
-      over        when fewer than 2 of its nodes show it for 30 min
 
       5 nodes     port-down on port mlx5_0/1, 25 s ago: the port is down
                   node-0, node-2, node-3, node-4, node-5
