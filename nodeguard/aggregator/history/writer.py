@@ -17,6 +17,7 @@ from nodeguard.aggregator.history.file import DamagedFileError, ForeignFileError
 from nodeguard.aggregator.history.queue import MAX_BYTES, TransitionQueue
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.fleet.state.history_events import RecordedEvent
+from nodeguard.local.set_aside import set_aside
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +33,6 @@ _HANGS = 30.0
 _CLOSE_TIMEOUT = 2.0
 
 _MIB = 1 << 20
-
-# The suffix of a damaged file.
-DAMAGED_SUFFIX = ".damaged"
 
 
 class HistoryLimits(Struct, frozen=True):
@@ -231,8 +229,7 @@ class HistoryWriter:
         return True
 
     def _set_aside(self) -> None:
-        aside = self.path + DAMAGED_SUFFIX
-        os.replace(self.path, aside)
+        aside = set_aside(self.path)
         for rest in ("-wal", "-shm"):
             with suppress(FileNotFoundError):
                 os.unlink(self.path + rest)

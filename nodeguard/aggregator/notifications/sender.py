@@ -31,6 +31,7 @@ from nodeguard.delivery.queue import Message
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.atomic_write import atomic_write
+from nodeguard.local.set_aside import set_aside
 from nodeguard.model.action import NodeAction
 from nodeguard.model.instant import Instant
 from nodeguard.model.json_decoder import JsonDecoder
@@ -145,12 +146,11 @@ class NotificationSender:
             return
         except (OSError, SpoolError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            remedy = f"it is renamed to {path.name}.damaged; its notifications are not sent"
+            remedy = f"it is {_set_aside(path)}; its notifications are not sent"
             logger.error(  # noqa: TRY400 - the reason is a field
                 "cannot use the spool of notifications",
                 extra={"file": str(path), "error": reason, "remedy": remedy},
             )
-            _set_aside(path)
             return
         self.delivery.restore(waiting)
         self._subscriptions.restore(states)
@@ -189,8 +189,9 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _set_aside(path: Path) -> None:
+def _set_aside(path: Path) -> str:
+    """Rename a file that cannot be used, and return what was done."""
     try:
-        path.replace(f"{path}.damaged")
-    except OSError:
-        return
+        return f"renamed to {Path(set_aside(str(path))).name}"
+    except OSError as error:
+        return f"in the way and cannot be renamed ({error.strerror})"

@@ -134,6 +134,20 @@ def test_a_damaged_file_is_renamed_and_a_new_one_created(make: Make, path: Path,
     ]
 
 
+def test_the_first_and_the_latest_damaged_files_are_kept(make: Make, path: Path) -> None:
+    for number in range(5):
+        path.write_bytes(f"this is no database, but file {number}\n".encode() * 100)
+        writer = make()
+        writer.put(received(0.0))
+        writer.close(PATIENCE)
+    aside = {file.name: file.read_bytes().split()[6] for file in path.parent.glob("*.damaged*")}
+    assert aside == {
+        f"{path.name}.damaged": b"0",
+        f"{path.name}.damaged-2": b"1",
+        f"{path.name}.damaged-3": b"4",
+    }
+
+
 def test_a_file_with_a_schema_that_cannot_be_decoded_is_renamed(
     make: Make, path: Path, log: LogLines
 ) -> None:
