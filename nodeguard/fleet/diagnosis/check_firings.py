@@ -162,13 +162,18 @@ class CheckFirings:
             return
         received = frozenset(after_receipt & unexplained.keys() - self.unobserved)
         counted = [(AFTER_RECEIPT, policy.min_nodes_after_receipt, received)]
+        onsets, count = sorted(unexplained.values()), 0
         for window in policy.windows:
             # A longer window needs as long a past. In the shortest, the findings of agents that started with
             # the aggregator seem to begin at the start. Few of them begin to fire with the others.
             is_early = now - began < window
             if is_early and window > policy.windows[0]:
                 break
-            since = now - window
+            since, previous_count = now - window, count
+            count = len(onsets) - bisect_right(onsets, since)
+            # The same nodes within a longer time prove less.
+            if count == previous_count:
+                continue
             nodes = frozenset(uid for uid, at in unexplained.items() if at > since)
             if is_early and len(nodes & self.unobserved) * 2 >= len(nodes):
                 nodes -= self.unobserved

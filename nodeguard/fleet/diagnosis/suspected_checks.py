@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
-from itertools import chain
+from heapq import nlargest
+from itertools import chain, product
 from math import ceil, inf, log, log1p
 
 from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
@@ -66,6 +67,7 @@ def unexplained_firings(
     voters = set[str]().union(*(candidate.voters for candidate in likely)) - excluded
     topologies = {topology for item in classes.values() for topology in item.location_topologies}
     after_receipt = fired_after_receipt(votes, firings.latest) - affected
+    explained_onsets = [firings.latest[uid] for uid in explained & firings.latest.keys()]
     prior = votes.usual_rate(check) * len(members)
     for unexplained in firings.unexplained(excluded, prior, votes.began, now, after_receipt):
         nodes, since = unexplained.nodes, now - unexplained.window
@@ -77,7 +79,7 @@ def unexplained_firings(
             return unexplained
         if len(nodes - in_clear) < votes.rule.min_nodes and not is_everywhere:
             continue
-        shown = sum(firings.latest.get(uid, since) > since for uid in explained)
+        shown = sum(at > since for at in explained_onsets)
         firing = _Firing(members, topologies, excluded, unexplained, voters, shown)
         ratio = firing.log_ratio_of_fleet([members.nodes(candidate.domain) for candidate in likely])
         if ratio > log(_CLEARLY_LIKELIER):
@@ -133,22 +135,22 @@ class _Firing:
         degraded.
         """
         without = with_cause = -inf
-        for paths in chain([()], self._largest()):
-            parts = [self._members.nodes(path) for path in paths]
-            for domains in ([*candidates, *parts], parts):
-                likelihoods = self._likelihoods(domains, may_be_slow=any(map(self._members.children, paths)))
-                without, with_cause = max(without, likelihoods[0]), max(with_cause, likelihoods[1])
+        causes = [candidates, ()] if candidates else [()]
+        for paths, others in product(chain([()], self._largest()), causes):
+            domains = [*others, *map(self._members.nodes, paths)]
+            likelihoods = self._likelihoods(domains, may_be_slow=any(map(self._members.children, paths)))
+            without, with_cause = max(without, likelihoods[0]), max(with_cause, likelihoods[1])
         return with_cause - without
 
     def _largest(self) -> Iterator[Sequence[str]]:
         """Yield, for each level of the topologies, the domain with most of the nodes, and the first two."""
-        counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
-        for path, count in Counter(chain.from_iterable(map(self._members.paths, self._nodes))).items():
-            if self._members.topology_of(path) in self._topologies:
-                counts[self._members.topology_of(path), path.count("/")][path] = count
-        for level in counts.values():
-            largest = [path for path, _ in level.most_common(_CAUSES)]
-            yield from (largest[:count] for count in range(1, len(largest) + 1))
+        for topology in self._topologies:
+            level: Iterable[str] = self._members.children(topology)
+            while level:
+                counts = [(len(self._nodes & self._members.nodes(path)), path) for path in level]
+                largest = [path for count, path in nlargest(_CAUSES, counts) if count]
+                yield from (largest[:count] for count in range(1, len(largest) + 1))
+                level = [child for count, path in counts if count for child in self._members.children(path)]
 
     def _likelihoods(self, domains: Iterable[Set[str]], *, may_be_slow: bool) -> tuple[float, float]:
         """Return the logarithms of the likelihood of the firings with faults of some domains: without and
