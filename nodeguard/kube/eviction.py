@@ -38,7 +38,7 @@ from nodeguard.model.eviction import (
     PodReadError,
 )
 from nodeguard.model.job import JobRetries, is_job_name
-from nodeguard.model.pod import DRAIN_AT_ANNOTATION, DisruptionBudget, NodePod, PodGroupKey
+from nodeguard.model.pod import DRAIN_AT_ANNOTATION, DisruptionBudget, NodePod, PodGroupKey, PodKey
 
 # Claims that are read at the same time, and those of one Node: a user may write any number into a pod.
 _PARALLEL = 8
@@ -48,6 +48,10 @@ _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 # Pods of one page of a namespace. A quarter of them after a page that is too large.
 _PAGE = 500
+
+# Recorded pods that are read one by one rather than a page of their namespace. A page costs the aggregator as
+# much as 50 (decision 102), but each request costs the API server, too.
+_READS_OF_PAGE = 20
 
 # Bytes of a page, of the pods of one Node, of which a kubelet runs 110 by default, and of the budgets of a
 # namespace.
@@ -86,6 +90,8 @@ class KubernetesDrainCluster:
         self._client = client
         self._show = show
         self._record = record
+        # Pages of the latest whole list of the pods of a namespace.
+        self._pages: dict[str, int] = {}
 
     async def node_pods(self, node: str) -> tuple[NodePod, ...]:
         """Return the pods of a Node that are not finished. Raises PodReadError."""
@@ -159,11 +165,16 @@ class KubernetesDrainCluster:
             reason = f"it is not known whether PodGroup {group} leaves whole: {error}"
             raise PodReadError(reason, error.retry_after) from None
 
-    async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+    async def group_pods(
+        self, groups: Collection[PodGroupKey], recorded: Collection[PodKey] | None = None
+    ) -> tuple[NodePod, ...]:
         """Return the pods of some PodGroups that are not finished, on all nodes. Raises PodReadError.
+        recorded: the only ones that are needed; None for all.
         The API server has no field selector for the group, so that the pods of the namespace are listed,
-        unless a Job has created the group, with pods that have its label.
+        unless a Job has created the group, with pods that have its label, or those that are needed are few.
         """
+        if recorded is not None and self._are_few(recorded):
+            return await self._named_pods(recorded)
         found, others = list[NodePod](), set[PodGroupKey]()
         for group in groups:
             selector = await self._pod_selector(group)
@@ -176,6 +187,27 @@ class KubernetesDrainCluster:
             found += [pod async for pod in self._namespace_pods(namespace) if pod.group in others]
         return tuple(found)
 
+    def _are_few(self, pods: Collection[PodKey]) -> bool:
+        """Return whether pods are better read one by one than by lists of their namespaces."""
+        pages = [self._pages.get(namespace, 0) for namespace in {pod.namespace for pod in pods}]
+        return all(count > 1 for count in pages) and len(pods) <= sum(pages) * _READS_OF_PAGE
+
+    async def _named_pods(self, keys: Collection[PodKey]) -> tuple[NodePod, ...]:
+        """Return some pods that are not finished. One that was created again has another uid."""
+        limit = asyncio.Semaphore(_PARALLEL)
+
+        async def read(key: PodKey) -> tuple[NodePod, ...]:
+            # A list, which needs no right to get pods. The API server reads only this pod.
+            query = {"fieldSelector": f"metadata.name={key.name},{_UNFINISHED}"}
+            async with limit:
+                body = await self._read(f"/api/v1/namespaces/{key.namespace}/pods", query)
+            try:
+                return decoded(decode_gpu_pods, body, f"pod {key}")
+            except ApiError as error:
+                raise PodReadError(error.message) from None
+
+        return tuple(pod for pods in await asyncio.gather(*map(read, keys)) for pod in pods)
+
     async def _pod_selector(self, group: PodGroupKey) -> str:
         """Return the label selector of the pods of a PodGroup; empty if it cannot be known."""
         try:
@@ -184,7 +216,7 @@ class KubernetesDrainCluster:
             return ""
 
     async def _namespace_pods(self, namespace: str, selector: str = "") -> AsyncIterator[NodePod]:
-        path, token, limit = f"/api/v1/namespaces/{namespace}/pods", "", _PAGE
+        path, token, limit, pages = f"/api/v1/namespaces/{namespace}/pods", "", _PAGE, 0
         while True:
             query: Query = {"fieldSelector": _UNFINISHED, "limit": limit}
             if selector:
@@ -204,8 +236,11 @@ class KubernetesDrainCluster:
                 raise PodReadError(error.message) from None
             for pod in pods:
                 yield pod
+            pages += 1
             if not token:
-                return
+                break
+        if not selector:
+            self._pages[namespace] = pages
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         """Return the disruption budgets of a namespace as they are stored now. Raises PodReadError."""

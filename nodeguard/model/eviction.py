@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from nodeguard.model.job import JobRetries
-from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
 
 
 class EvictionState(StrEnum):
@@ -106,9 +106,11 @@ class DrainCluster(Protocol):
         `all`. Raises PodReadError.
         """
 
-    async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+    async def group_pods(
+        self, groups: Collection[PodGroupKey], recorded: Collection[PodKey] | None = None
+    ) -> tuple[NodePod, ...]:
         """Return the pods of some PodGroups that are not finished, on all nodes, as they are stored now.
-        Raises PodReadError.
+        recorded: the only ones that are needed, others may be missing; None for all. Raises PodReadError.
         """
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:

@@ -106,8 +106,11 @@ class ModelPods:
     async def leaves_whole(self, group: PodGroupKey) -> bool:
         return group in self.whole
 
-    async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
-        return tuple(pod for _, pod in self.pods.values() if pod.group in groups)
+    async def group_pods(
+        self, groups: Collection[PodGroupKey], recorded: Collection[PodKey] | None = None
+    ) -> tuple[NodePod, ...]:
+        found = (pod for _, pod in self.pods.values() if pod.group in groups)
+        return tuple(pod for pod in found if recorded is None or pod.key in recorded)
 
     async def job_retries(self, namespace: str, name: str) -> JobRetries:
         raise AssertionError(namespace, name)

@@ -122,6 +122,39 @@ async def test_the_unfinished_pods_of_a_group_are_read_on_all_nodes_page_by_page
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize(("page", "reads"), [(500, [7]), (2, [1, 1, 1, 0])], ids=["small", "large"])
+async def test_few_pods_of_a_group_in_a_large_namespace_are_read_one_by_one(
+    gangs: Cluster, monkeypatch: pytest.MonkeyPatch, page: int, reads: list[int]
+) -> None:
+    monkeypatch.setattr(eviction, "_PAGE", page)
+    api = await ApiClient.connect(str(gangs.kubeconfig))
+    create(gangs, "leaver", "train", "gpu-1")
+    create(gangs, "again", "train", "gpu-1")
+    try:
+        drain = drain_cluster(api)
+        before = {pod.key.name: pod.key for pod in await drain.group_pods([TRAIN])}
+        needed = [before[name] for name in ("train-1", "train-2", "again", "leaver")]
+        for name in ("leaver", "again"):
+            gangs.api.delete(f"{PODS}/{name}")
+        create(gangs, "again", "train", "gpu-1")
+        lists, request = list[int](), api.request
+
+        async def counted(method: str, path: str, **more: Any) -> bytes:
+            response = await request(method, path, **more)
+            if path == PODS:
+                lists.append(len(json.loads(response)["items"]))
+            return response
+
+        api.request = counted  # type: ignore[method-assign]
+        found = {pod.key for pod in await drain.group_pods([TRAIN], needed)}
+        assert found.intersection(needed) == {before["train-1"], before["train-2"]}
+        assert sorted(lists, reverse=True) == reads
+    finally:
+        await api.close()
+        gangs.api.delete(f"{PODS}/again")
+
+
+@pytest.mark.cluster
 async def test_a_page_that_is_too_large_is_read_with_fewer_pods(
     gangs: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ It evicts nothing. It is made before a drain is recorded, and again right before
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -104,6 +104,20 @@ async def recorded_pods(cluster: DrainCluster, action: NodeAction) -> dict[str, 
     """
     pods = (*await cluster.node_pods(action.node), *await cluster.group_pods(action.pod_groups))
     return {pod.key.uid: pod for pod in pods}
+
+
+async def left_pods(
+    cluster: DrainCluster, action: NodeAction, remaining: Collection[str] | None
+) -> dict[str, NodePod]:
+    """Return the recorded pods of a drain that are not finished, and other pods of its node, by uid.
+    remaining: uids of those that were left before; None if they were not read. Raises PodReadError.
+    """
+    own = {pod.key.uid: pod for pod in await cluster.node_pods(action.node)}
+    missing = [
+        key for key in action.pods if key.uid not in own and (remaining is None or key.uid in remaining)
+    ]
+    elsewhere = await cluster.group_pods(action.pod_groups, missing) if missing else ()
+    return own | {pod.key.uid: pod for pod in elsewhere}
 
 
 async def gone_pods(cluster: DrainCluster, action: NodeAction, found: Assessment) -> frozenset[str]:

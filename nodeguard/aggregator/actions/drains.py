@@ -19,6 +19,7 @@ from nodeguard.aggregator.actions.drain_assessment import (
     assess,
     eviction_costs,
     gone_pods,
+    left_pods,
     recorded_pods,
     try_evictions,
 )
@@ -299,7 +300,12 @@ class DrainRunner:
             await self._confirm(key, action, attempt, cluster)
             return
         try:
-            pods = await recorded_pods(cluster, action)
+            # Before the first eviction, a pod that has joined the gang matters, too.
+            pods = await (
+                left_pods(cluster, action, attempt.remaining)
+                if attempt.has_evicted
+                else recorded_pods(cluster, action)
+            )
         except PodReadError as error:
             self._read_failed(action, attempt, error)
             return

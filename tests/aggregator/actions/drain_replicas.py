@@ -21,7 +21,7 @@ from nodeguard.model.drain import DrainMode, DrainPolicy
 from nodeguard.model.eviction import DrainEvent, Eviction, EvictionState, NodeDrain, PodNotice, PodReadError
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import JobRetries
-from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey
+from nodeguard.model.pod import DisruptionBudget, NodePod, PodGroupKey, PodKey
 from tests.aggregator.actions.replicas import ActionReader, FleetDouble, KilledError, observed_action
 from tests.kube.model_api import ModelApi
 from tests.kube.model_pods import ModelPods
@@ -162,8 +162,10 @@ class _Session:
     async def leaves_whole(self, group: PodGroupKey) -> bool:
         return await self._replica.leaves_whole(group)
 
-    async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
-        return await self._replica.group_pods(groups)
+    async def group_pods(
+        self, groups: Collection[PodGroupKey], recorded: Collection[PodKey] | None = None
+    ) -> tuple[NodePod, ...]:
+        return await self._replica.group_pods(groups, recorded)
 
     async def job_retries(self, namespace: str, name: str) -> JobRetries:
         return await self._replica.job_retries(namespace, name)
@@ -275,10 +277,12 @@ class DrainReplica(ActionReader):
             raise PodReadError("no response")
         return group in self.world.whole
 
-    async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+    async def group_pods(
+        self, groups: Collection[PodGroupKey], recorded: Collection[PodKey] | None = None
+    ) -> tuple[NodePod, ...]:
         if groups and self._fault() in {"lost request", "lost response"}:
             raise PodReadError("no response")
-        return tuple(pod for _, pod in self.world.pods.values() if pod.group in groups)
+        return await self.world.model.group_pods(groups, recorded)
 
     async def job_retries(self, namespace: str, name: str) -> JobRetries:
         return self.world.jobs[namespace, name]

@@ -17,7 +17,7 @@ from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode
 from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
-from nodeguard.model.pod import NodePod, PodGroupKey
+from nodeguard.model.pod import NodePod, PodGroupKey, PodKey
 from tests.aggregator.actions.drain_replicas import GANG, GRACE, LIMIT, NODE, OTHER, DrainReplica, candidate
 from tests.aggregator.actions.drain_scene import Scene
 from tests.aggregator.actions.random_drain_history import History
@@ -103,7 +103,7 @@ def test_a_group_that_may_lose_single_pods_loses_the_holder_only() -> None:
 def test_a_gang_that_cannot_be_read_stays(monkeypatch: pytest.MonkeyPatch, request_name: str) -> None:
     scene = gang_scene()
 
-    async def failing(_: object) -> Any:
+    async def failing(*_: object) -> Any:
         raise PodReadError("no right to get podgroups")
 
     monkeypatch.setattr(scene.replica, request_name, failing)
@@ -112,11 +112,41 @@ def test_a_gang_that_cannot_be_read_stays(monkeypatch: pytest.MonkeyPatch, reque
     assert scene.reason == "no right to get podgroups"
 
 
+def test_a_drain_that_has_evicted_reads_only_the_pods_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that joins the gang after the first eviction stays: no later reading looks for it."""
+    scene = gang_scene()
+    scene.play(5.0)
+    assert len(scene.evicted) == len(RANKS)
+    readings = list[set[str] | None]()
+
+    def watch() -> None:
+        read = scene.replica.group_pods
+
+        async def counted(groups: Any, recorded: Collection[PodKey] | None = None) -> tuple[NodePod, ...]:
+            readings.append(None if recorded is None else {key.name for key in recorded})
+            return await read(groups, recorded)
+
+        monkeypatch.setattr(scene.replica, "group_pods", counted)
+
+    watch()
+    scene.play(5.0)
+    elsewhere = {pod.key.name for host, pod in scene.pods.values() if host != NODE} & RANKS
+    assert readings
+    assert all(reading == elsewhere for reading in readings)
+    scene.lead()
+    readings.clear()
+    watch()
+    scene.play(GRACE)
+    assert readings[0] is None, "a leader that takes a drain over reads all of its gang"
+    assert None not in readings[1:]
+    assert scene.drain.state == ActionState.SUCCEEDED
+
+
 def test_a_running_drain_waits_while_the_gang_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = gang_scene()
     scene.play(5.0)
 
-    async def failing(_: object) -> Any:
+    async def failing(*_: object) -> Any:
         raise PodReadError("no response")
 
     with monkeypatch.context() as patched:
@@ -220,7 +250,7 @@ def test_pods_that_are_read_again_after_the_time_of_their_drain_are_evicted(
             return Eviction(EvictionState.FAILED, "no connection")
         return evict(pod, is_dry_run=is_dry_run)
 
-    async def failing(_: object) -> Any:
+    async def failing(*_: object) -> Any:
         raise PodReadError("no right to list pods")
 
     with monkeypatch.context() as patched:
@@ -254,12 +284,12 @@ def test_a_pod_that_joins_the_gang_before_its_begin_leaves_too(monkeypatch: pyte
     scene = gang_scene()
     read, readings = scene.replica.group_pods, list[int]()
 
-    async def joining(groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+    async def joining(groups: Collection[PodGroupKey], *recorded: Any) -> tuple[NodePod, ...]:
         readings.append(len(scene.stored()))
         if readings == [0, 1]:
             scene.create(REMOTE, "rank-4", "GPU-6", GANG, group=TRAIN)
             scene.sync()
-        return await read(groups)
+        return await read(groups, *recorded)
 
     monkeypatch.setattr(scene.replica, "group_pods", joining)
     scene.play(LIMIT)
@@ -271,9 +301,9 @@ def test_a_gang_in_a_namespace_that_takes_long_to_list_leaves(monkeypatch: pytes
     scene = gang_scene()
     read = scene.replica.group_pods
 
-    async def slow(groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+    async def slow(groups: Collection[PodGroupKey], *recorded: Any) -> tuple[NodePod, ...]:
         scene.now += 6.0 if groups else 0.0
-        return await read(groups)
+        return await read(groups, *recorded)
 
     monkeypatch.setattr(scene.replica, "group_pods", slow)
     scene.play(LIMIT)

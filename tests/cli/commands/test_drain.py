@@ -58,7 +58,9 @@ class Pods:
     async def leaves_whole(self, group: PodGroupKey) -> bool:
         raise AssertionError(group)
 
-    async def group_pods(self, groups: Collection[PodGroupKey]) -> tuple[NodePod, ...]:
+    async def group_pods(
+        self, groups: Collection[PodGroupKey], recorded: Collection[PodKey] | None = None
+    ) -> tuple[NodePod, ...]:
         raise AssertionError(groups)
 
     async def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
