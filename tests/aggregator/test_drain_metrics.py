@@ -11,7 +11,7 @@ from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.drain import DrainPolicy
 from nodeguard.model.pod import PodGroupKey, PodKey
 from tests.aggregator.actions.drain_replicas import DrainReplica, PodCluster
-from tests.fleet.act.test_drain_candidates import candidates, faulty
+from tests.fleet.act.drained_fleet import candidates, faulty
 from tests.fleet.scene import Fleet
 
 

@@ -13,7 +13,7 @@ from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.drain import DrainMode, DrainPolicy
 from nodeguard.model.eviction import DrainCluster
 from tests.aggregator.actions.replicas import ActionReader
-from tests.cli.commands.test_drain import Pods
+from tests.cli.commands.drain.pods import Pods
 from tests.fleet.scene import Fleet, finding
 from tests.kube.model_api import ModelApi
 

@@ -14,8 +14,8 @@ from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode
 from tests.aggregator.actions.drain_replicas import GANG, NODE, OTHER, DrainReplica, candidate
 from tests.aggregator.actions.drain_scene import GANG_NAMES, Scene
+from tests.aggregator.actions.gang_scene import TRAIN
 from tests.aggregator.actions.replicas import KilledError
-from tests.aggregator.actions.test_gang_drains import TRAIN
 
 FAULTS = ("killed before", "killed after", "lost request", "lost response")
 

@@ -21,7 +21,7 @@ from nodeguard.model.drain import DrainLimits
 from nodeguard.model.pod import PodGroupKey
 from nodeguard.model.policy import TopologyLabels
 from tests.aggregator.actions.drain_replicas import DrainReplica, PodCluster
-from tests.fleet.act.test_drain_candidates import DRAINS
+from tests.fleet.act.drained_fleet import DRAINS
 from tests.fleet.scene import Fleet, finding
 
 NODES, RACK, FAULTS = 7500, 8, 100

@@ -11,8 +11,8 @@ from nodeguard.model.action import ActionKind
 from nodeguard.model.eviction import Eviction
 from nodeguard.model.pod import DisruptionBudget, NodePod
 from tests.aggregator.actions.drain_replicas import GANG, NODE, OTHER, DrainReplica
+from tests.aggregator.actions.gang_scene import RANKS, REMOTE, TRAIN, spread
 from tests.aggregator.actions.random_drain_history import STEPS, History
-from tests.aggregator.actions.test_gang_drains import RANKS, REMOTE, TRAIN, spread
 from tests.aggregator.actions.test_random_drains import HISTORIES
 
 

@@ -1,4 +1,4 @@
-"""Drain candidates: which quarantines ask for a drain, what forbids it, and what identifies it."""
+"""Drain candidates: which faults and quarantines ask for a drain, and what identifies it."""
 
 from __future__ import annotations
 
@@ -11,39 +11,10 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
 from nodeguard.fleet.act.drain_progress import drain_action, is_quarantined
-from nodeguard.fleet.drains import fleet_drain_candidates, is_unread, node_drain_candidates, node_restraint
-from nodeguard.model.action import ActionState
-from nodeguard.model.drain import DrainMode, DrainPolicy, DrainRule, DrainWhen
+from nodeguard.fleet.drains import is_unread
 from nodeguard.model.finding import DataStatus, Health
-from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
-from nodeguard.model.policy import Hold, InjectionPolicy, Mode, ModeRule, Policy
-from nodeguard.wire.report import Inventory, ReportedComponent
-from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
-
-GPU, OTHER = "gpu/0000:3b:00", "gpu/0000:3c:00"
-EVICT = DrainPolicy(DrainMode.ENFORCE, (DrainRule(DrainWhen.IMMEDIATELY, checks=("gpu-*", "port-down")),))
-DRAINS = replace(AT_ONCE, drain=EVICT)
-
-
-def inventory(target: str = GPU, gpu_id: str = "GPU-1") -> Inventory:
-    return Inventory(components={target: ReportedComponent(gpu_id)})
-
-
-def faulty(*faults: Any, policy: Policy = DRAINS, **more: Any) -> Fleet:
-    """Return a fleet with faults of node 0 after its marks are observed."""
-    fleet = Fleet(16, policy)
-    fleet.report(0, *(faults or (finding(),)), **more)
-    fleet.carry_out()
-    return fleet
-
-
-def candidates(fleet: Fleet) -> list[DrainCandidate]:
-    return fleet_drain_candidates(fleet.planner, fleet.now)
-
-
-def only(fleet: Fleet) -> DrainCandidate:
-    [candidate] = candidates(fleet)
-    return candidate
+from tests.fleet.act.drained_fleet import DRAINS, EVICT, GPU, OTHER, candidates, faulty, inventory, only
+from tests.fleet.scene import Fleet, finding, in_order
 
 
 def test_a_gpu_drains_only_once_its_quarantine_is_observed() -> None:
@@ -132,111 +103,6 @@ def test_a_late_report_drains_nothing_until_a_heartbeat_confirms_it() -> None:
     fleet.after(5.0)
     fleet.carry_out()
     assert candidates(fleet)
-
-
-def test_a_check_without_a_rule_or_in_a_dry_run_drains_nothing() -> None:
-    when_idle = DrainRule(DrainWhen.WHEN_IDLE, check="gpu-lost")
-    policy = replace(DRAINS, drain=replace(EVICT, rules=(*EVICT.rules, when_idle)))
-    assert candidates(faulty(policy=policy)) == []
-    observed = replace(DRAINS, modes=(ModeRule(mode=Mode.OBSERVE, check="gpu-lost"),))
-    assert candidates(faulty(policy=observed)) == []
-    assert candidates(faulty(policy=replace(DRAINS, drain=replace(EVICT, mode=DrainMode.DISABLED)))) == []
-
-
-@pytest.mark.parametrize(
-    ("rules", "after"),
-    [
-        ((DrainRule(DrainWhen.DEADLINE, check="gpu-lost", after=600.0),), 600.0),
-        ((DrainRule(DrainWhen.DEADLINE, check="gpu-lost"),), 7200.0),
-        ((DrainRule(DrainWhen.IMMEDIATELY, check="gpu-lost"),), 0.0),
-        (
-            (
-                DrainRule(DrainWhen.DEADLINE, check="gpu-lost", after=600.0),
-                DrainRule(DrainWhen.DEADLINE, check="gpu-ecc", after=60.0),
-            ),
-            60.0,
-        ),
-    ],
-)
-def test_the_shortest_notice_of_the_rules_counts(rules: tuple[DrainRule, ...], after: float) -> None:
-    policy = replace(DRAINS, drain=replace(EVICT, rules=rules))
-    assert only(faulty(finding(), finding("gpu-ecc"), policy=policy)).after == after
-
-
-def test_an_injected_fault_drains_nothing_and_a_real_one_beside_it_does() -> None:
-    fleet = Fleet(16, replace(DRAINS, injection=InjectionPolicy(allowed=True)))
-    fleet.report(0, injected=(finding(),))
-    fleet.carry_out()
-    assert fleet.marked() == [0]
-    assert candidates(fleet) == []
-    fleet.after(50.0)
-    fleet.report(0, finding(target=OTHER), injected=(finding(),))
-    fleet.carry_out()
-    assert (only(fleet).resource, only(fleet).since) == (OTHER, fleet.wall)
-
-
-def test_the_rule_of_one_check_does_not_hide_another_check_of_the_gpu() -> None:
-    when_idle = DrainRule(DrainWhen.WHEN_IDLE, check="gpu-lost")
-    policy = replace(DRAINS, drain=replace(EVICT, rules=(*EVICT.rules, when_idle)))
-    fleet = faulty(finding(), finding("gpu-ecc"), policy=policy)
-    assert only(fleet).checks == ("gpu-ecc",)
-
-
-def test_the_pods_of_a_gang_stay_on_a_node_that_an_operator_or_a_webhook_has() -> None:
-    fleet = Fleet(5)
-    for number, annotation in ((1, HOLD_ANNOTATION), (2, MAINTENANCE_ANNOTATION)):
-        fleet.change(number, annotations={annotation: "why"})
-    nodes = fleet.planner.state.nodes
-    nodes["uid-3"] = replace(nodes["uid-3"], owner="slinky")
-    names = [f"node-{number}" for number in range(5)]
-    assert [node_restraint(fleet.planner, name) for name in (*names, "cpu-1", "")] == [
-        "",
-        "hold on the node: why",
-        "the node is under maintenance: why",
-        "the receiver of webhook slinky decides about its work",
-        "",
-        "",
-        "",
-    ]
-
-
-def test_a_hold_on_one_check_does_not_hide_another_check_of_the_gpu() -> None:
-    fleet = faulty(finding(), finding("gpu-ecc"))
-    fleet.planner.set_policy(replace(DRAINS, holds=(Hold(check="gpu-lost", reason="why"),)))
-    assert only(fleet).blocker == ""
-    fleet.planner.set_policy(replace(DRAINS, holds=(Hold(checks=("gpu-*",), reason="why"),)))
-    assert only(fleet).blocker == "hold on check gpu-ecc: why"
-    fleet.carry_out()
-    assert (fleet.marked(), candidates(fleet)) == ([], [])
-
-
-def test_each_restraint_of_new_marks_blocks_a_drain() -> None:
-    def blocker(fleet: Fleet) -> str:
-        fleet.carry_out()
-        return only(fleet).blocker
-
-    fleet = faulty()
-    fleet.planner.paused = "paused by Ann"
-    assert blocker(fleet) == "paused by Ann"
-    for annotation, reason in (
-        (HOLD_ANNOTATION, "hold on the node: why"),
-        (MAINTENANCE_ANNOTATION, "the node is under maintenance: why"),
-    ):
-        fleet = faulty()
-        fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, annotation: "why"})
-        assert blocker(fleet) == reason
-    fleet = faulty()
-    label = "nvidia.com/gpu-driver-upgrade-state"
-    fleet.change(0, labels={**fleet.nodes["uid-0"].labels, label: "pod-deletion-required"})
-    assert blocker(fleet) == f"the node is under maintenance: {label} is pod-deletion-required"
-    fleet = faulty()
-    for _ in range(40):
-        fleet.after(30.0, quiet=("uid-0",))
-    assert blocker(fleet) == "the node's agent no longer reports"
-    fleet = faulty()
-    for _ in range(40):
-        fleet.after(30.0, quiet=fleet.nodes.keys() - {"uid-0"})
-    assert "stale" in blocker(fleet) or "report" in blocker(fleet)
 
 
 def test_a_gpu_that_a_dra_driver_publishes_has_its_own_mark() -> None:
@@ -359,30 +225,6 @@ def test_a_candidate_has_an_observed_quarantine_and_a_fatal_finding(
             assert any(cause.since == candidate.since for cause in fleet.record().causes)
             assert set(candidate.gpu_ids) <= reported
             assert not (candidate.is_whole_node and candidate.gpu_ids)
-
-
-def test_a_drain_by_hand_needs_no_rule_but_drains_that_are_enabled() -> None:
-    observed = replace(DRAINS, drain=replace(DRAINS.drain, rules=(), mode=DrainMode.OBSERVE))
-    fleet = faulty(policy=observed)
-    assert candidates(fleet) == []
-    [manual] = node_drain_candidates(fleet.planner, "uid-0", fleet.now)
-    requested = drain_action(manual, (), fleet.wall, requested_by="alice")
-    assert fleet_drain_candidates(fleet.planner, fleet.now, [requested]) == [manual]
-    for other in (
-        replace(requested, requested_by=""),
-        replace(requested, state=ActionState.SUCCEEDED),
-        replace(requested, uid="uid-1"),
-        replace(requested, request="quarantine of the node"),
-    ):
-        assert fleet_drain_candidates(fleet.planner, fleet.now, [other]) == []
-    fleet.planner.set_policy(replace(observed, drain=replace(observed.drain, mode=DrainMode.DISABLED)))
-    assert fleet_drain_candidates(fleet.planner, fleet.now, [requested]) == []
-
-
-def test_a_drain_by_hand_is_one_candidate_beside_a_rule() -> None:
-    fleet = faulty()
-    requested = drain_action(only(fleet), (), fleet.wall, requested_by="alice")
-    assert fleet_drain_candidates(fleet.planner, fleet.now, [requested]) == [only(fleet)]
 
 
 def unread(fleet: Fleet, candidate: DrainCandidate) -> bool:

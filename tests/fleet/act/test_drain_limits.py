@@ -21,7 +21,7 @@ from nodeguard.model.drain import DrainLimits
 from nodeguard.model.instant import Instant
 from nodeguard.model.pod import NodePod, PodKey
 from nodeguard.model.policy import TopologyLabels
-from tests.fleet.act.test_drain_candidates import DRAINS
+from tests.fleet.act.drained_fleet import DRAINS
 from tests.fleet.scene import Fleet
 
 RACKS = (TopologyLabels("rack", ("rack",)), TopologyLabels("zone", ("zone",)))
