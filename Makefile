@@ -46,7 +46,7 @@ lint: environment catalogue
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/mkdocs --quiet build --strict
+	$(BIN)/mkdocs build --strict
 	@$(BIN)/python -m scripts.driver_formats
 
 bench: environment catalogue controlplane
@@ -78,7 +78,7 @@ docs: environment catalogue
 	$(BIN)/python -m scripts.reference
 	$(BIN)/python -m scripts.dashboards
 	$(BIN)/python -m scripts.pictures
-	$(BIN)/mkdocs --quiet build --strict
+	$(BIN)/mkdocs build --strict
 
 # With the Helm of `make controlplane`, or the installed one.
 manifests: environment
