@@ -60,7 +60,7 @@ def diagnose_from_scratch(rule: DiagnosisPolicy, check: str, unhealthy: Iterable
             f"fabric/p{leaf // LEAVES}/l{leaf}", f"rack/row{rack // ROW}/r{rack}",
             f"power/f{rack // 32}/r{rack}", "driver/580.95.05", "kernel/6.8.0", "agent/0.1.0", "catalogue/1",
         )  # fmt: skip
-        made.set_domains(f"uid-{number}", paths)
+        made.voting.set_domains(f"uid-{number}", paths)
     made.evaluate(-1_000_000.0)
     for number in unhealthy:
         made.vote(f"uid-{number}", check, VIEWS[check], 1_000.0)

@@ -40,11 +40,11 @@ class SimpleDiagnosis(Diagnosis):
         """See Diagnosis."""
         self.voting.begin(now)
         due = self.next_evaluation()
-        if not (self.voting.has_changed or self._moves) and (due is None or now < due):
+        if not self.voting.has_changed and (due is None or now < due):
             return False
         before = dict(self.degraded_domains)
         self.voting.forget((), now)
-        self._follow_moves(now)
+        self.domains.follow_moves(now)
         chosen = [item for votes in self.voting.votes_by_class.values() for item in self._chosen(votes, now)]
         clocks, self._clocks = self._clocks, {}
         for candidate in chosen:

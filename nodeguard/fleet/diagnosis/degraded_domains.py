@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Set
 from math import inf
 
 from msgspec.structs import replace
@@ -30,10 +30,12 @@ class DegradedDomains:
         self._evidence = evidence
         self._recurrence = Recurrence()
         self._recovery = DomainRecovery(votes, evidence)
+        self._nodes: dict[str, Set[str]] = {}  # of each domain, at the latest evaluation
 
     def open(self, degraded: DegradedDomain) -> None:
         """Record that a domain is degraded, also since before this start, unless it is already."""
         self.degraded.setdefault(degraded.domain, self._with_present_classes(degraded))
+        self._nodes.setdefault(degraded.domain, frozenset(self._evidence.members.nodes(degraded.domain)))
 
     def end(self, degraded: DegradedDomain, at: float) -> None:
         """Record that a domain was degraded until a time: earlier votes in it do not count."""
@@ -60,29 +62,21 @@ class DegradedDomains:
         of_topology = (name for name, votes in classes.items() if degraded.topology in votes.vote_rules)
         return replace(degraded, fault_classes=present or tuple(of_topology))
 
-    def follow_moves(self, moves: Mapping[str, Collection[str]], now: float) -> None:
-        """Follow nodes with other domains, also those that may not vote. moves: earlier ones, by uid."""
-        for domain, degraded in list(self.degraded.items()):
-            followed = self._with_moves(degraded, moves) if moves else degraded
-            moved = self._recovery.faulty_moved_nodes(followed, now) if followed.moved else ()
-            self.degraded[domain] = replace(followed, moved=moved)
-
-    def _with_moves(self, degraded: DegradedDomain, moves: Mapping[str, Collection[str]]) -> DegradedDomain:
-        """Return a degraded domain after nodes moved. One that left it is a node of it while it shows the
-        fault: new labels repair nothing.
+    def follow_moves(self, now: float) -> None:
+        """Follow the nodes with other domains than before, also those that may not vote. One that left a
+        degraded domain is a node of it while it shows the fault: new labels repair nothing.
         """
-        members = self._evidence.members
-        nodes = members.nodes(degraded.domain)
-        gone = {uid for uid in moves if not self._evidence.exists(uid)}
-        left = {uid for uid, before in moves.items() if degraded.domain in before} - nodes - gone
-        here = {uid for uid in moves if uid in nodes}
-        voters = {*degraded.voters, *(here & {*degraded.moved})} - left - gone
-        return replace(
-            degraded,
-            voters=tuple(sorted(voters)),
-            size=self._size(degraded.domain, voters),
-            moved=tuple(sorted({*degraded.moved, *left} - here - gone)),
-        )
+        before, self._nodes = self._nodes, {}
+        for domain, degraded in self.degraded.items():
+            nodes = self._nodes[domain] = frozenset(self._evidence.members.nodes(domain))
+            left = {*before[domain], *degraded.moved} - nodes
+            voters = {*degraded.voters, *degraded.moved} & nodes
+            self.degraded[domain] = replace(
+                degraded,
+                voters=tuple(sorted(voters)),
+                size=self._size(domain, voters),
+                moved=self._recovery.faulty_nodes(left, degraded, now),
+            )
 
     def explained(self, fault_class: str, except_in: str = "") -> set[str]:
         """Return the nodes of the domains that are degraded for a fault class, except in a domain. Those that

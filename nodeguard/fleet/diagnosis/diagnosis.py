@@ -47,23 +47,11 @@ class Diagnosis:
         self.degraded_domains: Mapping[str, DegradedDomain] = self.domains.degraded
         self.suppressed_checks: Mapping[str, SuppressedCheck] = self.checks.suppressed
         self._evaluated = -inf
-        # The domains that nodes with others now had at the latest evaluation, by uid.
-        self._moves: dict[str, tuple[str, ...]] = {}
 
     @property
     def bad_starts(self) -> Mapping[str, BadJobStart]:
         """Return the bad starts of jobs, by job."""
         return self.jobs.bad_starts
-
-    def set_domains(self, uid: str, paths: Iterable[str]) -> None:
-        """Set the domains of a node that may vote; without any, it may not."""
-        before = self.members.paths(uid)
-        if self.voting.set_domains(uid, paths):
-            self.record_move(uid, before)
-
-    def record_move(self, uid: str, before: tuple[str, ...]) -> None:
-        """Record that a node, also one that may not vote, has other domains than before, or is gone."""
-        self._moves.setdefault(uid, before)
 
     def vote(
         self, uid: str, check: str, topologies: Iterable[str], at: float, *, observed: bool = True
@@ -142,11 +130,12 @@ class Diagnosis:
         """Evaluate the votes. now: seconds of the clock. Returns whether the diagnosis has changed."""
         self.voting.begin(now)
         due = self.next_evaluation()
-        if not (self.voting.has_changed or self._moves) and (due is None or now < due):
+        if not self.voting.has_changed and (due is None or now < due):
             return False
         before = dict(self.degraded_domains), dict(self.suppressed_checks), self.bad_starts
         self.voting.forget(self.suppressed_checks, now)
-        self._follow_moves(now)
+        self.domains.follow_moves(now)
+        self.checks.follow_moves()
         if self.jobs.update(self.degraded_domains.values(), now):
             self._candidates.choose_again()
             self._clear_explained(now)
@@ -165,12 +154,6 @@ class Diagnosis:
             self._candidates.choose_again()
         self._evaluated = now
         return before != (self.degraded_domains, self.suppressed_checks, self.bad_starts)
-
-    def _follow_moves(self, now: float) -> None:
-        """Follow the nodes that have other domains since the latest evaluation."""
-        self.domains.follow_moves(self._moves, now)
-        self.checks.follow_moves(self._moves)
-        self._moves.clear()
 
     def _explained(self, fault_class: str) -> set[str]:
         """Return the nodes of which a degraded domain or the start of a job explains the votes."""

@@ -5,7 +5,6 @@ Pure. Times are seconds of a clock that never jumps.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Set
 from math import inf
 
@@ -20,7 +19,6 @@ from nodeguard.fleet.diagnosis.results import (
     nth_largest,
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-from nodeguard.fleet.state.topology.members import is_within
 
 
 class DomainRecovery:
@@ -56,23 +54,16 @@ class DomainRecovery:
         children = self._evidence.members.children(domain)
         if not children:
             return by_nodes
-        # Nodes with another path are still in a part of their own.
-        parts = [*map(self._evidence.members.nodes, children), *self._moved_parts(degraded).values()]
+        # A node with another path is still in a part of its own.
+        parts = [*map(self._evidence.members.nodes, children), *({uid} for uid in degraded.moved)]
         times = [max(last_shown[uid] for uid in own) for part in parts if (own := part & last_shown.keys())]
         return min(by_nodes, nth_largest(fewest_children(len(children)), times))
 
-    def _moved_parts(self, degraded: DegradedDomain) -> dict[str, set[str]]:
-        """Return the faulty nodes that left a domain, by their lowest domain now."""
-        parts: dict[str, set[str]] = defaultdict(set)
-        for uid in degraded.moved:
-            paths = (path for path in self._evidence.members.paths(uid) if is_within(path, degraded.topology))
-            parts[max(paths, key=len, default="")].add(uid)
-        return parts
-
-    def faulty_moved_nodes(self, degraded: DegradedDomain, now: float) -> tuple[str, ...]:
-        """Return the nodes that left a domain and have shown its fault ever since."""
-        shown = self._evidence.shown_faults(degraded.moved, degraded, self._votes, now)
-        return tuple(uid for uid in degraded.moved if uid in shown and _last(shown[uid]) >= now)
+    def faulty_nodes(self, uids: Iterable[str], degraded: DegradedDomain, now: float) -> tuple[str, ...]:
+        """Return the nodes, of some that exist, that show the fault of a domain now."""
+        existing = filter(self._evidence.exists, sorted(uids))
+        shown = self._evidence.shown_faults(existing, degraded, self._votes, now)
+        return tuple(uid for uid, faults in shown.items() if _last(faults) >= now)
 
     def faulty_parts(self, degraded: DegradedDomain, now: float) -> Iterator[Candidate]:
         """Yield the parts of a parent domain that still show a fault of it, with the onsets of their nodes,
@@ -94,22 +85,19 @@ class DomainRecovery:
             voters = {uid: at for uid, at in onsets.items() if uid in members}
             yield Candidate(degraded.fault_classes[0], part, inf, voters, len(members))
 
-    def _parts(self, domain: str, faulty: Set[str], share: float) -> list[str]:
-        """Return the lowest domains below a domain in which enough nodes are faulty. If these are most of the
-        children of one of its children, that child is returned instead.
+    def _parts(self, domain: str, faulty: Set[str], share: float) -> Iterator[str]:
+        """Yield the widest domains below a domain in which enough nodes are faulty, of a parent in most of
+        its children.
         """
-        children = self._evidence.members.children(domain)
-        if not children:
-            nodes = self._evidence.members.nodes(domain)
-            least = self._votes.rule.fewest_affected(len(nodes), share)
-            return [domain] if len(nodes & faulty) >= least else []
-        parts: list[str] = []
-        for child in children:
-            below = self._parts(child, faulty, share)
-            grandchildren = self._evidence.members.children(child)
-            is_whole = grandchildren and len(grandchildren & set(below)) >= most_children(len(grandchildren))
-            parts += [child] if is_whole else below
-        return parts
+        members = self._evidence.members
+        for part in members.children(domain):
+            nodes, children = members.nodes(part), members.children(part)
+            affected = sum(not faulty.isdisjoint(members.nodes(child)) for child in children)
+            is_whole = affected >= most_children(len(children)) if children else True
+            if is_whole and len(nodes & faulty) >= self._votes.rule.fewest_affected(len(nodes), share):
+                yield part
+            else:
+                yield from self._parts(part, faulty, share)
 
 
 def _last(faults: Iterable[ShownFault]) -> float:

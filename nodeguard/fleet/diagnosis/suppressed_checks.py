@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Set
 from itertools import islice
 from math import ceil, inf
 
@@ -47,6 +47,7 @@ class SuppressedChecks:
         # Nodes on which the check still fires, by check: after an episode; and in an episode of a version, so
         # that a node that gets another version stays in it.
         self._remaining: dict[str, set[str]] = {}
+        self._nodes: dict[str, Set[str]] = {}  # with the version of a suppression, at the latest evaluation
 
     def suppression(self, check: str, uid: str) -> SuppressedCheck | None:
         """Return the suppression of a check on a node; None if it is not suppressed there."""
@@ -64,20 +65,16 @@ class SuppressedChecks:
         if check in self._remaining:
             self._remaining[check].discard(uid)
 
-    def follow_moves(self, moves: Mapping[str, Collection[str]]) -> None:
+    def follow_moves(self) -> None:
         """Follow the nodes that have other domains. A check that is suppressed on a version stays suppressed
-        on a node that gets another version while the check fires there. moves: the earlier domains, by uid.
+        on a node that gets another version while the check fires there.
         """
         for check, suppressed in self.suppressed.items():
-            left = {
-                uid
-                for uid, before in moves.items()
-                if suppressed.domain in before and check in self._evidence.shown_checks(uid)
-            }
-            if left and not suppressed.recovered:
-                self._remaining.setdefault(check, set()).update(left)
-            if check in self._remaining:
-                self._remaining[check] -= {uid for uid in moves if not self._evidence.exists(uid)}
+            nodes = frozenset(self._evidence.members.nodes(suppressed.domain))
+            left, self._nodes[check] = self._nodes[check] - nodes, nodes
+            if not suppressed.recovered:
+                self._remaining[check] |= {uid for uid in left if check in self._evidence.shown_checks(uid)}
+            self._remaining[check] = set(filter(self._evidence.exists, self._remaining[check]))
 
     def open(self, suppressed: SuppressedCheck) -> None:
         """Record that a check is suppressed, also since before this start, unless it is already."""
@@ -85,13 +82,14 @@ class SuppressedChecks:
         if self.suppressed.setdefault(check, suppressed) is not suppressed:
             return
         firings = self._votes.firings_of(check)
+        self._remaining[check] = set()
+        self._nodes[check] = frozenset(self._evidence.members.nodes(suppressed.domain))
         if suppressed.recovered:
-            self._remaining[check] = set()
             # Reports may come before the recorded incidents are read: they voted.
             for uid, at in {**firings.latest, **self._evidence.nodes_showing(check)}.items():
                 if self.confine(uid, check, at):
                     firings.forget_onset(uid)
-        nodes = {*suppressed.nodes, *self._remaining.get(check, ())}
+        nodes = {*suppressed.nodes, *self._remaining[check]}
         nodes.update(uid for uid in firings.latest if self._is_in_scope(suppressed, uid))
         self._votes.withdraw(check, nodes, self.suppression)
 
@@ -102,7 +100,7 @@ class SuppressedChecks:
         check, present = suppressed.check, self.suppressed.get(suppressed.check)
         if present is not None and present.since <= at:
             del self.suppressed[check]
-            self._remaining.pop(check, None)
+            del self._remaining[check]
         self._recurrence.record_end(check, suppressed.times, at)
         until = inf if suppressed.confined_at is None else suppressed.confined_at + CLOCK_TOLERANCE
         self._votes.end_suppression(check, min(at, until), suppressed.domain, self.suppression)
@@ -202,7 +200,7 @@ class SuppressedChecks:
             scope = self._scope(before)
             if scope is None or not (domain and scope <= self._votes.members.nodes(domain)):
                 domain = ""
-            nodes |= self._remaining.pop(check, set())
+            nodes |= self._remaining.pop(check)
             began = began if before.recovered else min(began, before.began)
             times = before.times
         confirmed = sum(1 for uid in nodes if self._evidence.is_confirmed(uid, check))
@@ -282,14 +280,14 @@ class SuppressedChecks:
 
     def _scope(self, suppressed: SuppressedCheck) -> Set[str] | None:
         """Return the nodes on which a check is suppressed; None for all."""
-        remaining = self._remaining.get(suppressed.check, set())
+        remaining = self._remaining[suppressed.check]
         if suppressed.recovered:
             return remaining
         return self._evidence.members.nodes(suppressed.domain) | remaining if suppressed.domain else None
 
     def _is_in_scope(self, suppressed: SuppressedCheck, uid: str) -> bool:
         """Return whether a node is one of those on which a check is suppressed: see `_scope`."""
-        if uid in self._remaining.get(suppressed.check, ()):
+        if uid in self._remaining[suppressed.check]:
             return True
         return not suppressed.recovered and self._has_version(suppressed, uid)
 

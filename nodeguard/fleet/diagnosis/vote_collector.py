@@ -68,8 +68,7 @@ class VoteCollector:
         self.evidence.stopped.touch(uid)
         placement = self._state.placements.get(uid)
         if placement is None:
-            self.diagnosis.record_move(uid, self.domain_members.paths(uid))
-            self.domain_members.remove(uid)
+            self.diagnosis.voting.has_changed |= self.domain_members.remove(uid)
             self.diagnosis.voting.remove_node(uid)
             return
         paths = tuple(path.removeprefix(DOMAIN) for path in placement.domains)
@@ -80,10 +79,10 @@ class VoteCollector:
         )
         is_excluded = placement.cordoned_by_user or bool(placement.maintenance)
         self._update_exclusion(uid, is_excluded=is_excluded)
-        before, report = self.domain_members.paths(uid), self._state.reports.get(uid)
+        report = self._state.reports.get(uid)
         versions = report.versions if report is not None else ()
-        if self.domain_members.set_domains(uid, (*paths, *versions)):
-            self.diagnosis.record_move(uid, before)
+        has_moved = self.domain_members.set_domains(uid, (*paths, *versions))
+        self.diagnosis.voting.has_changed |= has_moved
         for finding in report.findings if report is not None else ():
             warns = finding.health == Health.WARNING
             self.diagnosis.voting.add_check(finding.check, finding.topologies, warns=warns)
@@ -91,7 +90,7 @@ class VoteCollector:
             self.diagnosis.voting.add_check(fault.finding.check, fault.finding.topologies)
         voted = bool(self.diagnosis.members.paths(uid))
         self.diagnosis.voting.record_versions(uid, versions, self.evidence.observed_at.mono)
-        self.diagnosis.set_domains(uid, (*paths, *versions) if has_data and not is_excluded else ())
+        self.diagnosis.voting.set_domains(uid, (*paths, *versions) if has_data and not is_excluded else ())
         if not self.diagnosis.members.paths(uid):
             self._fires.pop(uid, None)
         elif not voted:

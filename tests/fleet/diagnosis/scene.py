@@ -62,9 +62,8 @@ class Voters(NodeEvidence):
 
     def move(self, uid: str, *paths: str) -> None:
         """Set the domains of a node; without any, it is removed."""
-        self.diagnosis.record_move(uid, self.members.paths(uid))
-        self.members.set_domains(uid, paths)
-        self.diagnosis.set_domains(uid, paths)
+        self.diagnosis.voting.has_changed |= self.members.set_domains(uid, paths)
+        self.diagnosis.voting.set_domains(uid, paths)
         if not paths:
             self.diagnosis.voting.remove_node(uid)
 

@@ -232,7 +232,7 @@ def test_a_cordoned_voter_counts_in_the_evidence_and_a_healthy_one_that_moved_do
     leaf = voters.leaf(1, 3)
     voters.show(leaf)
     voters.after(20.0)
-    voters.diagnosis.set_domains(leaf[0], ())
+    voters.diagnosis.voting.set_domains(leaf[0], ())
     voters.over(leaf[1:2])
     voters.move(leaf[1], "fabric/p1/l4")
     voters.show(leaf[2:4], "port-link-downed")

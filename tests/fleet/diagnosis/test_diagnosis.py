@@ -88,9 +88,9 @@ def test_a_row_is_degraded_if_only_wrong_labels_name_other_racks_in_it() -> None
     first, second, *others = (fleet.nodes[start : start + 8] for start in range(0, 64, 8))
     misplaced, outside = others[0][:2], [*others[0][2:], *(uid for rack in others[1:] for uid in rack)]
     for number, uid in enumerate(misplaced):
-        fleet.diagnosis.set_domains(uid, (f"rack/row0/wrong{number}",))
+        fleet.diagnosis.voting.set_domains(uid, (f"rack/row0/wrong{number}",))
     for number, uid in enumerate(outside):
-        fleet.diagnosis.set_domains(uid, (f"rack/row9/r{number // 8}",))
+        fleet.diagnosis.voting.set_domains(uid, (f"rack/row9/r{number // 8}",))
     for rack in (first, second[:5]):
         fleet.show(rack, "gpu-thermal-slowdown")
         fleet.after(60.0)
@@ -119,7 +119,7 @@ def test_a_pod_with_more_votes_than_its_degraded_leaf_explains_replaces_it() -> 
     fleet = Voters()
     for leaf in range(LEAVES):
         for uid in fleet.leaf(1, leaf)[6 if leaf < 3 else 0 :]:
-            fleet.diagnosis.set_domains(uid, ())
+            fleet.diagnosis.voting.set_domains(uid, ())
     fleet.show(fleet.leaf(1, 0, 4), "port-link-downed")
     fleet.after(20.0)
     assert fleet.degraded == ["fabric/p1/l0"]
@@ -187,7 +187,7 @@ def test_two_nodes_are_enough_in_a_small_domain(nodes: int, failing: int, is_deg
     """Nodes that may not vote, such as cordoned ones, do not count."""
     fleet = Voters()
     for uid in fleet.leaf(1, 3)[nodes:]:
-        fleet.diagnosis.set_domains(uid, ())
+        fleet.diagnosis.voting.set_domains(uid, ())
     fleet.show(fleet.leaf(1, 3, failing))
     fleet.after(1_000.0)
     assert fleet.degraded == (["fabric/p1/l3"] if is_degraded else [])
@@ -198,7 +198,7 @@ def test_small_leaves_of_many_pods_that_fail_together_or_in_turn_are_degraded(se
     fleet = Voters()
     for pod in range(3):
         for uid in fleet.leaf(pod, 3)[6:]:
-            fleet.diagnosis.set_domains(uid, ())
+            fleet.diagnosis.voting.set_domains(uid, ())
     for pod in range(3):
         fleet.show(fleet.leaf(pod, 3, 2))
         fleet.after(seconds)
