@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from math import inf
 
 from msgspec import Struct
 
@@ -38,10 +39,9 @@ class StoppedAgents:
         self.since: dict[str, float] = {}
         self.missing: set[str] = set()
         self._state = state
-        self._touched: set[str] = set()
         self._recorded: set[str] = set()  # names of nodes with stale agents in recorded incidents
-        self._started: float | None = None
-        self._candidates: set[str] | None = None
+        self._started = inf
+        self._unreported_at_start: Set[str] | None = None
 
     @property
     def unreported(self) -> Set[str]:
@@ -57,48 +57,29 @@ class StoppedAgents:
         """Record the names of nodes that had a stale agent before this start."""
         self._recorded.update(names)
 
-    def touch(self, uid: str) -> None:
-        """Examine a node at the next update: its Node, its report, or whether its agent is stale changed."""
-        self._touched.add(uid)
-
-    def remove_node(self, uid: str) -> None:
-        """Remove a Node that no longer exists."""
-        self.missing.discard(uid)
-
     def update(self, stale: Set[str], now: Instant) -> StoppedChanges:
-        """Update the nodes that were touched. stale: uids of all nodes with stale agents."""
-        self.stale, touched, self._touched = stale, self._touched, set()
-        missing = self._new_missing(touched, now)
-        changes = StoppedChanges(set(), set(), missing)
-        for uid in touched | missing:
-            report = self._state.reports.get(uid)
-            has_stopped = uid in self.missing if report is None else not report.leaving
-            if uid not in stale:
-                if self.since.pop(uid, None) is not None:
-                    changes.ended.add(uid)
-            elif has_stopped and uid not in self.since:
-                self.since[uid] = now.mono
-                changes.began.add(uid)
-        return changes
+        """Update which agents have stopped. stale: uids of all nodes with stale agents."""
+        self.stale, before = stale, self.since
+        missing = self._new_missing(now)
+        self.missing = {uid for uid in self.missing if uid in self._state.nodes} | missing
+        stopped = {uid for uid in stale if self._has_stopped(uid)}
+        self.since = {uid: before.get(uid, now.mono) for uid in stopped}
+        return StoppedChanges(stopped - before.keys(), before.keys() - stopped, missing)
 
-    def _new_missing(self, touched: Set[str], now: Instant) -> set[str]:
-        if self._started is None:
-            self._started = now.mono
+    def _has_stopped(self, uid: str) -> bool:
+        report = self._state.reports.get(uid)
+        return uid in self.missing if report is None else not report.leaving
+
+    def _new_missing(self, now: Instant) -> set[str]:
+        self._started = min(self._started, now.mono)
         after = now.mono - self._started
-        if self._candidates is None:
-            if after < MAX_START_WAIT:
-                return set()
+        if not MAX_START_WAIT <= after <= _RECENT:
+            return set()
+        if self._unreported_at_start is None:
             # Nodes that join later are new: their agents have not started yet.
-            self._candidates = set(self.stale - self._state.reports.keys())
-            touched = self._candidates
-        if after > _RECENT:
-            self._candidates = set()
-        examined = self._candidates & touched
-        reporting = {uid for uid in examined if uid not in self.stale or uid in self._state.reports}
-        missing = {uid for uid in examined - reporting if self._stopped_recently(uid, now.wall)}
-        self._candidates.difference_update(reporting, missing)
-        self.missing |= missing
-        return missing
+            self._unreported_at_start = self.unreported
+        unreported = self._unreported_at_start & self.unreported - self.missing
+        return {uid for uid in unreported if self._stopped_recently(uid, now.wall)}
 
     def _stopped_recently(self, uid: str, now: float) -> bool:
         """Return whether a Node became not ready a short time ago. now: seconds since the epoch.

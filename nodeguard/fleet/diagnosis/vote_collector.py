@@ -65,7 +65,6 @@ class VoteCollector:
 
     def update_node(self, uid: str) -> None:
         """Update a node: its placement, its report, or whether its agent is stale changed."""
-        self.evidence.stopped.touch(uid)
         placement = self._state.placements.get(uid)
         if placement is None:
             self.diagnosis.voting.has_changed |= self.domain_members.remove(uid)
@@ -124,7 +123,6 @@ class VoteCollector:
         self._fires.pop(uid, None)
         self._findings.pop(uid, None)
         self._excluded.pop(uid, None)
-        self.evidence.stopped.remove_node(uid)
         self._votes.pop(uid, None)
         self._jobs.pop(uid, None)
 
