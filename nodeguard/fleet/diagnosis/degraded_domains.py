@@ -125,12 +125,8 @@ class DegradedDomains:
 
     def covering(self, candidate: Candidate) -> DegradedDomain | None:
         """Return the degraded domain that covers a candidate already: itself, or a parent of it."""
-        for domain, degraded in self.degraded.items():
-            if candidate.domain == domain or (
-                is_within(candidate.domain, domain) and self.are_alike(candidate.fault_class, degraded)
-            ):
-                return degraded
-        return None
+        whole = (item for domain, item in self.degraded.items() if is_within(candidate.domain, domain))
+        return next(whole, None)
 
     def join(self, candidate: Candidate) -> bool:
         """Add the votes of a candidate to the degraded domain that covers it. Returns whether any does."""
@@ -148,25 +144,12 @@ class DegradedDomains:
         )
         return True
 
-    def are_alike(self, fault_class: str, degraded: DegradedDomain) -> bool:
-        """Return whether a fault class votes in the same topologies as one that a domain is degraded for."""
-        topologies = self._votes.votes_by_class[fault_class].vote_rules.keys()
-        return any(
-            self._votes.votes_by_class[other].vote_rules.keys() == topologies
-            for other in degraded.fault_classes
-        )
-
     def _diagnose(self, candidate: Candidate, now: float, whole: DegradedDomain | None = None) -> None:
         """Record that a domain is degraded from now on; its parts are not any more. whole: the parent that
-        recovered except for it. It may be degraded already, for another fault class.
+        recovered except for it.
         """
         domain = candidate.domain
-        parts = [
-            part
-            for part in self.degraded.values()
-            if part.domain == domain
-            or (is_within(part.domain, domain) and self.are_alike(candidate.fault_class, part))
-        ]
+        parts = [part for part in self.degraded.values() if is_within(part.domain, domain)]
         for part in parts:
             del self.degraded[part.domain]
             self._recovery.forget(part.domain)

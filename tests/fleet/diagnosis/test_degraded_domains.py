@@ -13,7 +13,7 @@ from nodeguard.model.policy import TopologyLabels
 from nodeguard.wire.report import ReportedEvidence, ReportedFinding
 from tests.fleet.diagnosis.scene import Voters
 from tests.fleet.leaves import ENFORCED, FIRST, LEAF, domains, down, fails, fleet, wait, well
-from tests.fleet.scene import WIDE, Fleet
+from tests.fleet.scene import Fleet
 
 DEGRADED = {("nodeguard.dev/domain-degraded=fabric",)}
 
@@ -179,28 +179,6 @@ def test_a_domain_that_ended_explains_the_onsets_until_its_end() -> None:
     wait(made, 120.0)
     assert set(made.planner.diagnosis.degraded_domains) == {"fabric/l7"}
     assert not made.planner.diagnosis.suppressed_checks
-
-
-def test_a_part_with_another_fault_recovers_by_itself() -> None:
-    made = fleet(400, replace(ENFORCED, budget=replace(WIDE, degraded=0.05, first=0.05)))
-    quiet = {f"uid-{number}" for number in range(LEAF)}
-    for _ in range(80):
-        made.after(5.0, quiet)
-        made.carry_out()
-    for leaf in range(1, 5):
-        fails(made, range(leaf * LEAF, (leaf + 1) * LEAF))
-        wait(made, 90.0)
-    made.report(0, down())
-    wait(made, 300.0)
-    assert set(made.planner.diagnosis.degraded_domains) == {FIRST, "fabric/p0"}
-    assert "nodeguard.dev/quarantine=infiniband" in made.taints(0)
-    well(made)
-    for _ in range(180):
-        made.after(60.0)
-        made.carry_out()
-    assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p0"}
-    assert taints(made) == {()}
-    assert taints(made, range(8, 16)) == DEGRADED
 
 
 def evidence(voters: Voters, domain: str = "fabric/p1/l3") -> str:
