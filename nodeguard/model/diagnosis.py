@@ -103,8 +103,6 @@ class WeakEvidence(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     """Part of a leaf's nodes. Below it, the evidence is weak."""
     wait: Duration = 600.0
     """How long the diagnosis waits on weak evidence."""
-    recent: Duration = 300.0
-    """Time within which the minimum of nodes must have been affected."""
 
 
 class RecoveryPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

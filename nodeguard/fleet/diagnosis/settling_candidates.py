@@ -95,16 +95,14 @@ class SettlingCandidates:
         """
         rule = self._votes.rule
         for candidate in candidates:
-            is_weak = self._votes.votes_by_class[candidate.fault_class].is_weak(candidate)
             wait = rule.grace_period
-            if is_weak:
+            if self._votes.votes_by_class[candidate.fault_class].is_weak(candidate):
                 wait = max(wait, rule.weak_evidence.wait)
             elif candidate.is_disputed:
                 wait = max(wait, min(rule.weak_evidence.wait, candidate.window / 2))
             if now - self.clocks[_clock_of(candidate)] < wait:
                 continue
-            is_over = self._has_ended(candidate) or (is_weak and self._is_quiet(candidate, now))
-            if not (is_over or self._votes.were_judged(candidate.voters, wait)):
+            if not (self._has_ended(candidate) or self._votes.were_judged(candidate.voters, wait)):
                 yield candidate
 
     def drop(self, candidate: Candidate) -> None:
@@ -156,14 +154,6 @@ class SettlingCandidates:
             if len(active & candidate.voters.keys()) >= least:
                 affected[leaf] = candidate
         return affected
-
-    def _is_quiet(self, candidate: Candidate, now: float) -> bool:
-        """Return whether hardly any node of a candidate has shown the fault recently."""
-        votes = self._votes.votes_by_class[candidate.fault_class]
-        recent = set(votes.voters(candidate.domain, now, self._votes.rule.weak_evidence.recent))
-        if votes.vote_class.lasting:
-            recent |= self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
-        return len(recent) < self._votes.rule.fewest_affected(candidate.size)
 
 
 def _clock_of(candidate: Candidate) -> tuple[str, str, bool]:

@@ -36,7 +36,7 @@ def test_every_constant_can_be_set() -> None:
         rateMargin: 2
         gracePeriod: 30s
         maxDailyOnsets: 5
-        weakEvidence: {share: 20%, wait: 5m, recent: 2m}
+        weakEvidence: {share: 20%, wait: 5m}
         recovery: {initial: 10m, max: 1h, resetAfter: 2d}
         suppression: {minNodes: 8, usualDailyOnsets: 4, significance: 0.001, windows: [5m, 1h], confirmedShare: 50%}
         faultClasses: {}
@@ -47,7 +47,7 @@ def test_every_constant_can_be_set() -> None:
         rate_margin=2.0,
         grace_period=30.0,
         max_daily_onsets=5,
-        weak_evidence=WeakEvidence(share=0.2, wait=300.0, recent=120.0),
+        weak_evidence=WeakEvidence(share=0.2, wait=300.0),
         recovery=RecoveryPolicy(initial=600.0, max=3_600.0, reset_after=172_800.0),
         suppression=SuppressionPolicy(8, 4.0, 0.001, (300.0, 3_600.0), 0.5),
     )
