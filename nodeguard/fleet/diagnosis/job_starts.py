@@ -31,23 +31,12 @@ _SPREAD = 600.0
 # So many nodes of a leaf with other votes show that the leaf itself has a fault.
 _OTHERS = 2
 
-# Seconds after a vote by which the jobs of its node are read. The job reader needs up to 103 s for 2,048
-# nodes, and pauses for 60 s after an error. Until then, the vote may belong to the same job.
-_READ_WITHIN = 180.0
-
 
 class _JobVote(Struct, frozen=True):
     """A vote of a node that a start of a job may explain."""
 
     uid: str
     start: JobStart
-    at: float
-
-
-class _OtherVote(Struct, frozen=True):
-    """A vote that no job start explains yet, with its time. seen: when it was first evaluated."""
-
-    seen: float
     at: float
 
 
@@ -63,12 +52,7 @@ class JobStarts:
         self._votes = votes
         self._evidence = evidence
         self._explained: defaultdict[str, dict[str, _JobVote]] = defaultdict(dict)
-        self._others: defaultdict[str, dict[str, _OtherVote]] = defaultdict(dict)
-        self._is_waiting = False  # for the jobs of nodes with other votes
-        self._starts: dict[str, BadJobStart] = {}  # also those that may still turn out to be a leaf's fault
-        # Votes that count for their leaf, with their time, by uid.
-        self._of_leaves: defaultdict[str, dict[str, float]] = defaultdict(dict)
-        self._past: dict[str, JobStart] = {}  # the explained start behind one leaf only, by leaf
+        self._starts: dict[str, BadJobStart] = {}  # also those that are not reported yet
         # Starts of an earlier aggregator, by job: votes from the first to the last of theirs belong to them.
         self._recorded: dict[str, BadJobStart] = {}
         self._cleared: dict[str, float] = {}  # when operators cleared a job
@@ -77,7 +61,7 @@ class JobStarts:
     @property
     def is_undecided(self) -> bool:
         """Return whether a bad start will be reported soon, unless other votes explain it."""
-        return self._is_waiting or len(self._starts) > len(self.bad_starts)
+        return len(self._starts) > len(self.bad_starts)
 
     def open(self, start: BadJobStart) -> None:
         """Record a bad start from before this start of the aggregator, without its voters."""
@@ -111,22 +95,20 @@ class JobStarts:
         that starts on one later does not explain its votes.
         """
         self._forget(now)
-        self._is_waiting = changed = False
+        changed = False
         oldest = now - self._votes.rule.recovery.initial
         recent: dict[str, BadJobStart] = {}
         for name, votes in self._votes.votes_by_class.items():
             if not votes.vote_class.job_start_checks:
                 continue
             own = [domain for domain in degraded if name in domain.fault_classes]
-            explained = {vote.uid: vote for vote in self._explained_votes(votes, own, now)}
-            self._explained[name] = explained
+            episodes = list(self._bad_episodes(votes, own, now))
+            explained = self._explained[name] = {vote.uid: vote for episode in episodes for vote in episode}
             changed |= votes.explain_by_jobs({uid: vote.at for uid, vote in explained.items()})
-            latest = {episode[0].start.job: episode for episode in _episodes(explained.values())}
-            for job, episode in latest.items():
-                start = self._bad_start(job, name, episode, now)
-                is_latest = job not in recent or start.last > recent[job].last
-                if is_latest and start.last > max(oldest, self._cleared.get(job, -inf)):
-                    recent[job] = start
+            for episode in episodes:
+                start = self._bad_start(episode[0].start.job, name, episode, now)
+                if start.last > max(oldest, self._cleared.get(start.job, -inf)):
+                    recent[start.job] = start  # of several starts, the latest comes last
         restored = {
             job: start
             for job, start in self._starts.items()
@@ -157,11 +139,13 @@ class JobStarts:
             voters=tuple(sorted(vote.uid for vote in votes)),
         )
 
-    def _explained_votes(
+    def _bad_episodes(
         self, votes: FaultVotes, degraded: Collection[DegradedDomain], now: float
-    ) -> Iterator[_JobVote]:
-        """Yield the votes of a class that belong to a bad start. degraded: domains, for the class."""
-        current = votes.current_voters(now)
+    ) -> Iterator[list[_JobVote]]:
+        """Yield the votes of a class that belong to a bad start, for each start. degraded: domains, for the
+        class.
+        """
+        current, members = votes.current_voters(now), self._votes.members
         before = self._explained[votes.vote_class.name]
         # A vote belongs to its job until the node votes again, also if it was withdrawn or is too old to
         # count: its finding may last as long.
@@ -169,39 +153,26 @@ class JobStarts:
         possible = {
             uid: vote for uid, vote in before.items() if current.get(uid, vote.at) == vote.at > oldest
         }
-        of_leaves, members = self._of_leaves[votes.vote_class.name], self._votes.members
         for vote in self._new_votes(votes, current):
             earlier = (domain for domain in degraded if domain.began < vote.start.at - _BEFORE)
-            is_of_domain = any(vote.uid in members.nodes(domain.domain) for domain in earlier)
-            if not (vote.uid in possible or of_leaves.get(vote.uid) == vote.at or is_of_domain):
-                possible[vote.uid] = vote
-        others_before = self._others[votes.vote_class.name]
+            if not any(vote.uid in members.nodes(domain.domain) for domain in earlier):
+                possible.setdefault(vote.uid, vote)
+        leaves = {leaf for uid in possible for leaf in votes.lowest_domains(uid)}
         others = {
-            uid: others_before.get(uid) or _OtherVote(now, current[uid])
-            for uid in current.keys() - possible.keys()
+            leaf: [at for uid, at in votes.by_path[leaf].items() if uid not in possible] for leaf in leaves
         }
-        self._others[votes.vote_class.name] = others
-        by_leaf: dict[str, list[_OtherVote]] = defaultdict(list)
-        for uid, other in others.items() if possible else ():
-            for leaf in votes.lowest_domains(uid):
-                by_leaf[leaf].append(other)
-        job_votes: list[_JobVote] = []
-        for vote in possible.values():
-            concurrent = [
-                [now - other.seen for other in by_leaf.get(leaf, ()) if other.at <= vote.start.at + _AFTER]
-                for leaf in votes.lowest_domains(vote.uid)
-            ]
-            settled_count = max((sum(age >= _READ_WITHIN for age in ages) for ages in concurrent), default=0)
-            other_count = max(map(len, concurrent), default=0)
-            self._is_waiting |= other_count >= _OTHERS > settled_count
-            if settled_count >= _OTHERS:
-                of_leaves[vote.uid] = vote.at
-            elif before.get(vote.uid) == vote or other_count < _OTHERS:
-                job_votes.append(vote)
+
+        def is_of_leaf(vote: _JobVote) -> bool:
+            earliest = vote.start.at - votes.longest_window
+            own = (others[leaf] for leaf in votes.lowest_domains(vote.uid))
+            return any(sum(at >= earliest for at in times) >= _OTHERS for times in own)
+
+        new = {uid for uid, vote in possible.items() if before.get(uid) != vote}
+        job_votes = [vote for uid, vote in possible.items() if uid not in new or not is_of_leaf(vote)]
         for episode in _episodes(job_votes):
-            was_explained = any(before.get(vote.uid) == vote for vote in episode)
-            if self._is_bad_start(episode, votes, was_explained=was_explained):
-                yield from episode
+            was_explained = any(vote.uid not in new for vote in episode)
+            if was_explained or len(episode) >= self._votes.rule.min_nodes:
+                yield episode
 
     def _new_votes(self, votes: FaultVotes, current: Mapping[str, float]) -> Iterator[_JobVote]:
         """Yield the latest votes of nodes that a start of a job on the node may explain."""
@@ -234,31 +205,11 @@ class JobStarts:
                     yield _JobVote(uid, start, at)
                     break
 
-    def _is_bad_start(self, episode: list[_JobVote], votes: FaultVotes, *, was_explained: bool) -> bool:
-        """Return whether enough nodes show a bad start, and no leaf explains it better: the only one with
-        them, if a job has started badly there before. was_explained: whether it was a bad start before.
-        """
-        leaves = {leaf for vote in episode for leaf in votes.lowest_domains(vote.uid)}
-        start = episode[0].start
-        earlier = [leaf for leaf in leaves if leaf in self._past and not _is_same(self._past[leaf], start)]
-        if not was_explained and (
-            len(episode) < self._votes.rule.min_nodes or (earlier and len(leaves) == 1)
-        ):
-            return False
-        for leaf in leaves.difference(earlier):
-            self._past.pop(leaf, None)  # the first votes of a start on many leaves may be behind one
-            if len(leaves) == 1:
-                self._past[leaf] = start
-        return True
-
     def _forget(self, now: float) -> None:
         """Forget starts and clears from long ago."""
         gone = now - self._votes.rule.recovery.reset_after
-        self._past = {leaf: start for leaf, start in self._past.items() if start.at > gone}
         self._recorded = {job: start for job, start in self._recorded.items() if start.last > gone}
         self._cleared = {job: at for job, at in self._cleared.items() if at > gone}
-        for name, votes in self._of_leaves.items():
-            self._of_leaves[name] = {uid: at for uid, at in votes.items() if at > gone}
 
 
 def _episodes(votes: Iterable[_JobVote]) -> Iterator[list[_JobVote]]:

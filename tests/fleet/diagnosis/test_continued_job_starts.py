@@ -82,19 +82,6 @@ def test_more_nodes_of_the_same_job_do_not_interrupt_its_incident_until_their_jo
     assert (fleet.degraded, fleet.bad_starts) == ([], {"a/gang": 8})
 
 
-def test_votes_of_other_nodes_are_evidence_against_the_leaf_once_their_jobs_had_time_to_be_known() -> None:
-    fleet = Gangs()
-    gang = fleet.leaf(1, 3, 8)
-    fleet.start(gang[:5])
-    fleet.show(gang[:5], FLAP)
-    fleet.after(100.0)
-    fleet.show(gang[5:], FLAP)
-    fleet.after(179.0)
-    assert fleet.bad_starts == {"a/gang": 5}
-    fleet.after(20.0)
-    assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
-
-
 def test_after_a_restart_the_jobs_of_old_votes_may_be_known_one_after_the_other() -> None:
     fleet = Gangs()
     gang, began = fleet.leaf(1, 3, 8), fleet.now - 600.0

@@ -99,20 +99,6 @@ def test_two_nodes_are_no_bad_start() -> None:
     assert fleet.bad_starts == {}
 
 
-@pytest.mark.parametrize("next_job", ["a/gang", "a/gang-2"])
-def test_a_leaf_on_which_jobs_start_badly_again_has_a_fault(next_job: str) -> None:
-    fleet = Gangs()
-    fleet.start(fleet.leaf(1, 3))
-    fleet.show(fleet.leaf(1, 3), FLAP)
-    fleet.after(900.0)
-    assert fleet.degraded == []
-    fleet.over(fleet.leaf(1, 3), FLAP)
-    fleet.start(fleet.leaf(1, 3), next_job)
-    fleet.show(fleet.leaf(1, 3), FLAP)
-    fleet.after(15.0)
-    assert fleet.degraded == ["fabric/p1/l3"]
-
-
 def test_a_gang_on_many_leaves_that_restarts_again_and_again_is_a_bad_start_each_time() -> None:
     fleet = Gangs()
     nodes = half_a_pod(fleet)
@@ -157,19 +143,6 @@ def test_a_job_that_starts_on_a_degraded_leaf_does_not_end_its_diagnosis() -> No
     fleet.start(fleet.leaf(1, 3))
     fleet.show(fleet.leaf(1, 3), FLAP)
     fleet.after(60.0)
-    assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
-
-
-def test_other_nodes_that_vote_again_and_again_are_evidence_against_the_leaf() -> None:
-    fleet = Gangs()
-    leaf = fleet.leaf(1, 3)
-    fleet.start(leaf[:5])
-    fleet.show(leaf[:5], FLAP)
-    for _ in range(5):
-        fleet.show(leaf[5:7], FLAP)
-        fleet.after(85.0)
-        fleet.over(leaf[5:7], FLAP)
-        fleet.after(5.0)
     assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
 
 
