@@ -106,7 +106,7 @@ def _recorded(
         state, reason = JobState.EVICTED, ""
     elif not action.state.is_finished:
         state = JobState.LEAVES
-        reason = report.job_reasons.get(job, report.reason) if report is not None else ""
+        reason = dict(report.job_reasons).get(job, report.reason) if report is not None else ""
     else:
         state, reason = JobState.UNKNOWN if gone is None else JobState.PARTLY_EVICTED, action.message
     return JobOutcomeView(

@@ -92,7 +92,9 @@ def test_what_a_running_drain_waits_for_is_the_reason_of_the_jobs_with_pods() ->
 def test_each_job_waits_for_its_own_pods() -> None:
     left = {TRAIN: "team-a/train-1 is still ending", EVAL: "team-a/eval-0 is still ending"}
     reason = "team-a/train-1, team-a/eval-0 are still ending"
-    running = report(DrainState.RUNNING, remaining=("uid-1", "uid-2"), reason=reason, job_reasons=left)
+    running = report(
+        DrainState.RUNNING, remaining=("uid-1", "uid-2"), reason=reason, job_reasons=tuple(left.items())
+    )
     assert texts(RUNNING, running) == lines(
         f"{TRAIN}: 1 of 2 pods gone, evicted {SINCE}: {left[TRAIN]}",
         f"{EVAL}: 0 of 1 pod gone, evicted {SINCE}: {left[EVAL]}",

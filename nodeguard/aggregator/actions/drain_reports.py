@@ -40,7 +40,7 @@ def drain_reports(
                 action.pods,
                 action.pod_groups,
                 attempt.remaining,
-                job_reasons=attempt.job_reasons,
+                job_reasons=tuple(attempt.job_reasons.items()),
             )
     for key, candidate in candidates.items():
         report = _report(candidate, stored.get(key), attempts.get(key, DrainAttempt()), now)
@@ -88,6 +88,6 @@ def _report(
         remaining,
         evict_at,
         float(round(now + candidate.limited_for)) if candidate.limited_for else 0.0,
-        attempt.job_reasons if state == DrainState.RUNNING else {},
+        tuple(attempt.job_reasons.items()) if state == DrainState.RUNNING else (),
         costs,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -49,7 +48,7 @@ class DrainReport(Struct, frozen=True):
     limited_until: float = 0.0
     """When the limit of an hour that is its reason allows it, if no other drain begins, in seconds since the
     epoch; 0 for another reason."""
-    job_reasons: Mapping[str, str] = {}
+    job_reasons: tuple[tuple[str, str], ...] = ()
     """What the pods of a running drain that are left wait for, by job; empty if they are of one job."""
     costs: tuple[str, ...] = ()
     """Of a dry run and of a notice: the Jobs that would fail with the evictions, each with its reason."""

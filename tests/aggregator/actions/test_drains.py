@@ -81,7 +81,7 @@ def test_the_report_of_a_running_drain_has_what_each_job_waits_for() -> None:
     scene.play(4.0)
     [report] = scene.replica.runner.reports()
     reasons = {f"team-a/{name}": f"team-a/{name} is still ending" for name in GANG_NAMES}
-    assert report.job_reasons == reasons
+    assert dict(report.job_reasons) == reasons
 
 
 def test_a_budget_that_allows_a_part_keeps_all() -> None:
