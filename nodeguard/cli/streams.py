@@ -148,9 +148,13 @@ def to_yaml(document: Any) -> str:
     """Return a document as YAML, with the fields of its JSON."""
     import yaml  # noqa: PLC0415 - see to_json
 
-    return str(yaml.safe_dump(_decoded(document), sort_keys=False, allow_unicode=True, width=120)).rstrip(
-        "\n"
-    )
+    def dump(*, allow_unicode: bool) -> str:
+        text = yaml.safe_dump(_decoded(document), sort_keys=False, allow_unicode=allow_unicode, width=120)
+        return str(text).rstrip("\n")
+
+    text = dump(allow_unicode=True)
+    # YAML calls more characters printable than a terminal, such as those that change the direction of a text.
+    return text if all(map(str.isprintable, text.split("\n"))) else dump(allow_unicode=False)
 
 
 def _decoded(document: Any) -> Any:

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fixtures.bundles import bundle_path
+from nodeguard.cli.streams import as_document
 from tests.signals import INTERRUPTIBLE
 
 CHECK = ["check", "--from", str(bundle_path("gpu-hot"))]
@@ -123,6 +125,18 @@ def test_an_argument_brings_no_control_character_to_the_terminal(words: list[str
     done = run(words)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_a_document_has_no_character_that_a_terminal_interprets(output: str) -> None:
+    document = {"name": HOSTILE, "unit": "µs", HOSTILE: [HOSTILE]}
+    text = as_document(document, output)
+    assert text.replace("\n", "").isprintable()
+    assert yaml.safe_load(text) == document
+
+
+def test_yaml_of_printable_text_is_written_as_it_is() -> None:
+    assert as_document({"unit": "µs"}, "yaml") == "unit: µs"
 
 
 def test_a_path_with_control_characters_is_shown_without_them(tmp_path: Path) -> None:
