@@ -11,7 +11,7 @@ from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.schema.action import ActionList, ActionView
 from nodeguard.fleet_api.schema.status import VERSION
 from nodeguard.fleet_api.service_state import ServiceState, age
-from nodeguard.fleet_api.text.wording import count_noun
+from nodeguard.fleet_api.text.wording import api_time, count_noun
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.instant import Instant, rfc3339
@@ -129,7 +129,7 @@ def action_text(action: NodeAction) -> str:
             jobs, omitted = limit_jobs(pod.job for pod in action.pods if pod.job)
             noun = "job" if len(jobs) == 1 else "jobs"
             of_jobs = f" of {noun} {jobs_text(jobs, omitted)}" if jobs else ""
-            time = f" at {rfc3339(action.deadline)} or later" if action.deadline else ""
+            time = f" at {api_time(rfc3339(action.deadline))} or later" if action.deadline else ""
             verb = "announce the eviction of" if action.kind == ActionKind.DRAIN_NOTICE else "evict"
             return f"{verb} pod {action.pods[0]}{others}{of_jobs}{groups}{time}"
     return f"{action.kind}"

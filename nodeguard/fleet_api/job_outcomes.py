@@ -10,6 +10,7 @@ from nodeguard.fleet.act.drain_report import DrainReport, DrainState
 from nodeguard.fleet_api.action import running_drains
 from nodeguard.fleet_api.schema.job import JobOutcomeView, JobState, RejectedPodsView
 from nodeguard.fleet_api.service_state import ServiceState, age
+from nodeguard.fleet_api.text.wording import api_time
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.instant import Instant, rfc3339
 
@@ -90,7 +91,7 @@ def _concerns(drain: NodeAction | DrainReport, uid: str) -> bool:
 def _staying(job: str, report: DrainReport, pods: int) -> JobOutcomeView:
     reason = report.reason or _DRY_RUN
     if report.state == DrainState.ANNOUNCED:
-        reason = f"the drain is announced for {rfc3339(report.evict_at)} or later"
+        reason = f"the drain is announced for {api_time(rfc3339(report.evict_at))} or later"
     return JobOutcomeView(job, report.node, JobState.STAYS, pods, 0, "", 0.0, reason, "")
 
 

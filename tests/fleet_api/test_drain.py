@@ -15,6 +15,7 @@ from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.drain import preview_view
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.fleet_api.text.status import status_view
+from nodeguard.fleet_api.text.wording import api_time
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.drain import DrainMode
 from nodeguard.model.instant import rfc3339
@@ -152,7 +153,7 @@ def test_a_drain_with_notice_shows_its_time(fleet: Fleet) -> None:
     announced = replace(drain(fleet, 0, DrainState.ANNOUNCED), evict_at=fleet.wall + 60.0)
     pods, time = "2 pods (team-a/train-0, team-a/train-1)", rfc3339(fleet.wall + 60.0)
     shown = facts(status_view(status_of(fleet, [announced], [])))["drains"]
-    assert shown == f"node node-0: evicts {pods} at {time} or later"
+    assert shown == f"node node-0: evicts {pods} at {api_time(time)} or later"
     [view] = drain_views([announced], fleet.now)
     assert view.evict_at == time
     waits = drain(fleet, 1, DrainState.WAITS, "a budget")
@@ -167,7 +168,7 @@ def test_a_drain_with_notice_shows_its_time(fleet: Fleet) -> None:
 def test_a_drain_that_waits_for_a_limit_of_an_hour_shows_until_when(fleet: Fleet) -> None:
     limit = "5 of 5 drains began within an hour (drain.limits.newPerHour)"
     waits = replace(drain(fleet, 0, DrainState.WAITS, limit), limited_until=fleet.wall + 60.0)
-    shown = f"{limit}, until {rfc3339(fleet.wall + 60.0)}"
+    shown = f"{limit}, until {api_time(rfc3339(fleet.wall + 60.0))}"
     status = status_of(fleet, [waits], [])
     assert facts(status_view(status))["drains"] == f"node node-0: the work of the node stays for now: {shown}"
     assert shown in str(drains_section(status))

@@ -135,7 +135,7 @@ def test_an_ended_drain(ended: dict[str, Any], text: str) -> None:
         ({"state": DrainState.WOULD_DRAIN}, "2 pods stay: dry run: nothing is evicted"),
         (
             {"state": DrainState.ANNOUNCED, "evict_at": WALL + 3600.0},
-            "2 pods stay: the drain is announced for 2023-11-14T23:13:20Z or later",
+            "2 pods stay: the drain is announced for 2023-11-14 23:13:20 UTC or later",
         ),
         ({"state": DrainState.WAITS, "reason": "a budget"}, "2 pods stay: a budget"),
     ],

@@ -10,7 +10,7 @@ from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet_api.schema.drain import DrainView
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.drain import pod_names, waiting_reason
-from nodeguard.fleet_api.text.wording import count_noun, target_text
+from nodeguard.fleet_api.text.wording import api_time, count_noun, target_text
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.action import ActionState
 
@@ -78,7 +78,7 @@ def _reason(drain: DrainView) -> str:
         case DrainState.WOULD_DRAIN:
             return "; ".join(filter(None, ("the policy only observes", drain.reason, *drain.costs)))
         case DrainState.ANNOUNCED:
-            return "; ".join((f"it evicts them at {drain.evict_at} or later", *drain.costs))
+            return "; ".join((f"it evicts them at {api_time(drain.evict_at)} or later", *drain.costs))
     return waiting_reason(drain)
 
 

@@ -8,7 +8,7 @@ from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.drain import DrainPreview, DrainView, PodView
 from nodeguard.fleet_api.schema.status import FleetStatus
-from nodeguard.fleet_api.text.wording import count_noun, target_text
+from nodeguard.fleet_api.text.wording import api_time, count_noun, target_text
 from nodeguard.fleet_api.view import Field, Note, Row, View, fields_view
 from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.pod import PodKey
@@ -135,7 +135,7 @@ def requested_drains_text(drains: Sequence[NodeAction]) -> str:
 
 def waiting_reason(drain: DrainView) -> str:
     """Return why the pods of a drain stay, and until when, if that is known."""
-    return f"{drain.reason}, until {drain.limited_until}" if drain.limited_until else drain.reason
+    return f"{drain.reason}, until {api_time(drain.limited_until)}" if drain.limited_until else drain.reason
 
 
 def drain_text(drain: DrainView) -> str:
@@ -145,7 +145,7 @@ def drain_text(drain: DrainView) -> str:
         case DrainState.WOULD_DRAIN:
             return f"dry run: it would evict {pod_names(drain.pods)}{gangs_text(drain)}{reason}"
         case DrainState.ANNOUNCED:
-            return f"evicts {pod_names(drain.pods)}{gangs_text(drain)} at {drain.evict_at} or later"
+            return f"evicts {pod_names(drain.pods)}{gangs_text(drain)} at {api_time(drain.evict_at)} or later"
         case DrainState.RUNNING:
             remaining = f", {drain.left} of them not gone" if drain.left is not None else ""
             return f"evicts {pod_names(drain.pods)}{gangs_text(drain)}{remaining}{reason}"

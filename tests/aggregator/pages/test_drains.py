@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from nodeguard.aggregator.pages.change_feed import fingerprint
 from nodeguard.aggregator.pages.views import Fleet, fleet_page
 from nodeguard.fleet.act.drain_report import DrainReport, DrainState
+from nodeguard.fleet_api.text.wording import api_time
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.pod import PodKey
@@ -61,7 +62,7 @@ def test_a_drain_with_notice_shows_its_time() -> None:
     announced = replace(drain(133, DrainState.ANNOUNCED), evict_at=at, costs=("Job team-a/train would fail",))
     page = text(fleet_page(drained([announced], []), ""))
     assert (
-        f"announced 2 min 1 pod (team-a/train-0) it evicts them at {rfc3339(at)} or later; Job team-a/train would"
+        f"announced 2 min 1 pod (team-a/train-0) it evicts them at {api_time(rfc3339(at))} or later; Job team-a/train would"
         in page
     )
 
