@@ -9,7 +9,6 @@ from itertools import chain
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.significance import significance
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-from nodeguard.fleet.diagnosis.votes import AFTER_RECEIPT, BEFORE_RECEIPT
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
 
@@ -64,14 +63,10 @@ def fired_after_receipt(votes: VoteIndex, onsets: Mapping[str, float]) -> set[st
     """Return the nodes that received another catalogue or agent shortly before the onset of a check. onsets:
     by uid.
     """
-    members = votes.members
     return {
         uid
         for uid in votes.version_changes.keys() & onsets.keys()
-        for path, received in votes.version_changes[uid].items()
-        if members.topology_of(path) in _MAKES_CHECKS
-        and uid in members.nodes(path)
-        and -BEFORE_RECEIPT <= onsets[uid] - received <= AFTER_RECEIPT
+        if not votes.received_before(uid, onsets[uid]).isdisjoint(_MAKES_CHECKS)
     }
 
 

@@ -197,8 +197,9 @@ class VoteCollector:
         return firing
 
     def _vote_for_all(self, uid: str) -> None:
-        """Vote for findings from before the first report, with their onset; not for those that began while
-        operators excluded the node: the cause may be their work.
+        """Vote for findings from before the first report, with their onset. The cause of those that began
+        while operators excluded the node may be their work: these vote only for a version that the node
+        received shortly before.
         """
         report = self._state.reports.get(uid)
         if report is None or report.late:
@@ -206,10 +207,13 @@ class VoteCollector:
         since, until = self._excluded.pop(uid, (inf, inf))
         fires = self._firing(report)
         for check, (topologies, age) in fires.items():
-            if since <= self.evidence.observed_at.mono - age <= until:
-                self.diagnosis.voting.record_active(uid, check)
-            else:
+            onset = self.evidence.observed_at.mono - age
+            if not since <= onset <= until:
                 self._vote(uid, check, topologies, age)
+            elif received := self.diagnosis.voting.received_before(uid, onset).intersection(topologies):
+                self._vote(uid, check, tuple(received), age)
+            else:
+                self.diagnosis.voting.record_active(uid, check)
         self._fires[uid] = frozenset(fires)
         self._record_kernel_confirmations(uid, report)
 

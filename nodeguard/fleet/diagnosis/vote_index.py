@@ -14,7 +14,7 @@ from msgspec import Struct
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings
 from nodeguard.fleet.diagnosis.results import ALL_REPORTED, VoteTally
 from nodeguard.fleet.diagnosis.significance import OnsetRate
-from nodeguard.fleet.diagnosis.votes import FaultVotes
+from nodeguard.fleet.diagnosis.votes import AFTER_RECEIPT, BEFORE_RECEIPT, FaultVotes
 from nodeguard.fleet.policy_rules import matches_any
 from nodeguard.fleet.state.topology.members import DomainMembers, path_prefixes
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
@@ -122,6 +122,12 @@ class VoteIndex:
         new = (path for path in reported if path not in before and topology_of(path) in earlier)
         if changes := changes | dict.fromkeys(new, now):
             self.version_changes[uid] = changes
+
+    def received_before(self, uid: str, at: float) -> set[str]:
+        """Return the topologies of the versions that a node received shortly before a time."""
+        changes = self.version_changes.get(uid, {}).items()
+        recent = (path for path, received in changes if -BEFORE_RECEIPT <= at - received <= AFTER_RECEIPT)
+        return set(map(self.members.topology_of, recent))
 
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""

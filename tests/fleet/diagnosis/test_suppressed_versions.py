@@ -21,7 +21,7 @@ from tests.fleet.diagnosis.test_suppressed_checks import (
     suppressed,
 )
 from tests.fleet.leaves import down
-from tests.fleet.scene import Fleet
+from tests.fleet.scene import Fleet, finding
 
 pytestmark = pytest.mark.slow
 
@@ -184,3 +184,23 @@ def test_a_false_alarm_in_one_pod_with_an_older_version_of_its_own_is_suppressed
         worst = max(worst, len(made.marked()))
     assert (degraded(made), suppressed(made)) == ([], {"port-down"})
     assert worst <= 8
+
+
+@pytest.mark.parametrize("has_new_driver", [True, False])
+def test_faults_that_begin_under_a_cordon_count_for_the_driver_that_the_node_received(
+    has_new_driver: bool,
+) -> None:
+    made = versioned_fleet(64)
+    mismatch = finding("driver-library-mismatch", "node", age=0.0, topologies=("driver",), fact=True)
+    for number in (3, 19, 42):
+        made.change(number, unschedulable=True)
+        inventory = Inventory(driver="2" if has_new_driver else "1")
+        made.report(number, inventory=inventory)
+        advance(made, 60.0, 30.0)
+        made.report(number, mismatch, inventory=inventory)
+        advance(made, 60.0, 30.0)
+        made.change(number, unschedulable=False)
+    advance(made, 60.0, 15.0)
+    checks = made.planner.diagnosis.suppressed_checks.items()
+    named = {"driver-library-mismatch": "driver/2"} if has_new_driver else {}
+    assert {check: suppression.domain for check, suppression in checks} == named
