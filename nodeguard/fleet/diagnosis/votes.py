@@ -142,11 +142,11 @@ class FaultVotes:
         """Return the voters of a domain, with their latest vote, without nodes that vote all the time, or
         with a vote that the start of a job explains.
         """
-        since = now - within
+        since, of_jobs = now - within, self.of_jobs
         return {
             uid: at
             for uid, at in self.by_path.get(path, _NONE).items()
-            if max(since, self.of_jobs.get(uid, since)) < at <= now and not self._repeats(uid, now)
+            if since < at <= now and at > of_jobs.get(uid, since) and not self._repeats(uid, now)
         }
 
     def current_voters(self, now: float, within: float = inf) -> dict[str, float]:
@@ -192,22 +192,24 @@ class FaultVotes:
         size = self._members.size(path)
         if self.is_too_small(path) or len(self.by_path.get(path, _NONE)) < self._rule.fewest_affected(size):
             return
-        yield from self._after_receipt(path, now)
+        all_voters = self.voters(path, now, self.longest_window)
+        yield from self._after_receipt(path, all_voters, now)
         by_share = self._rule.fewest_affected(size, share)
         for window in self.vote_class.windows:
-            voters = self.voters(path, now, window)
+            voters = {uid: at for uid, at in all_voters.items() if at > now - window}
             if len(voters) < by_share:
                 continue
             if significance(len(voters), size, self.chance(window, now)) >= self._rule.significance_exponent:
                 yield window, voters
 
-    def _after_receipt(self, path: str, now: float) -> Iterator[tuple[float, dict[str, float]]]:
+    def _after_receipt(
+        self, path: str, all_voters: Mapping[str, float], now: float
+    ) -> Iterator[tuple[float, dict[str, float]]]:
         """Yield the voters of a version that voted soon after they received it, with the window for that, if
         they are more than chance explains. They may be few of its nodes, and a rollout may take hours.
         """
         if self._members.topology_of(path) not in VERSION_TOPOLOGIES:
             return
-        all_voters = self.voters(path, now, self.longest_window)
         voters = {
             uid: at
             for uid, at in all_voters.items()
