@@ -116,11 +116,11 @@ MODULES: Mapping[str, tuple[str, ...]] = {
         "_IN_TURN_CHANCE",
     ),
     "likelihood": ("DOMAIN_FAILS", "WRONG_LABEL"),
-    "diagnosis": ("_LATER",),
+    "diagnosis": ("_LATER", "_SOON"),
     "job_starts": ("_BEFORE", "_AFTER", "_TOLERANCE", "_SPREAD", "_OTHERS"),
     "node_evidence": ("_TOGETHER",),
     "results": ("BEFORE_FIRST_VOTE", "ALL_REPORTED", "NO_AGENT", "_RECOVERING_AFTER", "_FEW"),
-    "settling_candidates": ("SOON", "_SAME_TIME", "_CLEARLY_LIKELIER"),
+    "settling_candidates": ("_SAME_TIME", "_CLEARLY_LIKELIER"),
     "shared_versions": (
         "_MIN_VOTER_SHARE",
         "MAX_FLEET_SHARE",

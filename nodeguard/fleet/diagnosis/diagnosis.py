@@ -18,14 +18,15 @@ from nodeguard.fleet.diagnosis.results import (
     DegradedDomain,
     SuppressedCheck,
 )
-from nodeguard.fleet.diagnosis.settling_candidates import SOON, SettlingCandidates
+from nodeguard.fleet.diagnosis.settling_candidates import SettlingCandidates
 from nodeguard.fleet.diagnosis.shared_versions import explaining_version
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
-# Seconds between two evaluations while a domain or check only has to recover.
-_LATER = 60.0
+# Seconds between two evaluations while a domain or check only has to recover, and otherwise. New votes are
+# evaluated at once: then all other candidates, and the recoveries, wait for the time of the next evaluation.
+_LATER, _SOON = 60.0, 5.0
 
 
 class Diagnosis:
@@ -45,7 +46,7 @@ class Diagnosis:
         self.members = self.voting.members
         self.degraded_domains: Mapping[str, DegradedDomain] = self.domains.degraded
         self.suppressed_checks: Mapping[str, SuppressedCheck] = self.checks.suppressed
-        self._evaluated = -inf
+        self._evaluated = self._evaluated_all = -inf
 
     @property
     def bad_starts(self) -> Mapping[str, BadJobStart]:
@@ -88,7 +89,7 @@ class Diagnosis:
         ):
             if self.checks.suppression(check, uid) is None:
                 self.voting.vote(uid, check, self.voting.topologies_of(check), at)
-        self._candidates.choose_again()
+        self._evaluated_all = -inf
 
     def open(self, result: DegradedDomain | SuppressedCheck | BadJobStart) -> None:
         """Record a diagnosis that an earlier aggregator made, in the same way as one that this one makes."""
@@ -123,7 +124,7 @@ class Diagnosis:
         undecided = self._candidates.clocks or self.checks.suspected or self.jobs.is_undecided
         if not (undecided or self.degraded_domains or self.suppressed_checks or self.bad_starts):
             return None
-        return self._evaluated + (SOON if undecided else _LATER)
+        return self._evaluated + (_SOON if undecided else _LATER)
 
     def evaluate(self, now: float) -> bool:
         """Evaluate the votes. now: seconds of the clock. Returns whether the diagnosis has changed."""
@@ -136,19 +137,22 @@ class Diagnosis:
         self.domains.follow_moves(now)
         self.checks.follow_moves()
         if self.jobs.update(self.degraded_domains.values(), now):
-            self._candidates.choose_again()
+            self._evaluated_all = -inf
             self._clear_explained(now)
+        is_full = now >= self._evaluated_all + _SOON
         suppressed = {check for check, item in self.suppressed_checks.items() if not item.recovered}
-        candidates = self._candidates.choose(suppressed, now)
+        candidates = self._candidates.choose(suppressed, now, only_new=not is_full)
         self.checks.update_suspected(candidates, self._explained, now)
         self.voting.has_changed = False
         self._diagnose(candidates, now)
-        for recovered in self.domains.clear_recovered(now):
-            self._candidates.forget(recovered)
-        self.checks.clear_recovered(now)
+        if is_full:
+            self._evaluated_all = now
+            for recovered in self.domains.clear_recovered(now):
+                self._candidates.forget(recovered)
+            self.checks.clear_recovered(now)
         self.checks.update_retractions()
         if before[1] != self.suppressed_checks:
-            self._candidates.choose_again()
+            self._evaluated_all = -inf
         self._evaluated = now
         return before != (self.degraded_domains, self.suppressed_checks, self.bad_starts)
 

@@ -37,8 +37,8 @@ class DomainRecovery:
         """Return when enough nodes of a domain last showed a fault class of it, of a parent also in enough of
         its children; minus infinity for never.
 
-        Call it at every evaluation: a fault that ends between two of them was shown at the first. A node
-        counts even if it may not vote, for example under a cordon: that does not repair the domain.
+        Call it every few seconds: a fault that ends between two calls was shown at the first. A node counts
+        even if it may not vote, for example under a cordon: that does not repair the domain.
         """
         domain = degraded.domain
         last_shown = self._last_shown.setdefault(domain, {})

@@ -20,9 +20,6 @@ from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import is_within
 
-# Seconds between two evaluations of all candidates.
-SOON = 5.0
-
 # Seconds within which a fault begins on all nodes of a domain, if the windows of its class are no longer.
 _SAME_TIME = 600.0
 
@@ -39,7 +36,6 @@ class SettlingCandidates:
         self._domains = domains
         # The lowest affected domains, each with its candidate, by fault class.
         self._affected: defaultdict[str, dict[str, Candidate]] = defaultdict(dict)
-        self._chose = -SOON
 
     def forget(self, cleared: DegradedDomain) -> None:
         """Forget what was affected in a domain that is not degraded any more."""
@@ -50,16 +46,15 @@ class SettlingCandidates:
                 if not is_within(leaf, cleared.domain)
             }
 
-    def choose(self, suppressed: Container[str], now: float) -> list[Candidate]:
-        """Return the candidates: domains that become degraded after the settling time. suppressed: checks."""
+    def choose(self, suppressed: Container[str], now: float, *, only_new: bool) -> list[Candidate]:
+        """Return the candidates: domains that become degraded after the settling time. suppressed: checks.
+        only_new: whether only candidates with new votes are evaluated again.
+        """
         chosen: list[Candidate] = []
-        # All are evaluated every few seconds; those with new votes are evaluated at once.
-        is_due = now >= self._chose + SOON
-        self._chose = now if is_due else self._chose
         for fault_class, votes in self._votes.votes_by_class.items():
             new_voters, votes.new_voters = votes.new_voters, set()
             leaves = {leaf for uid in new_voters for leaf in votes.lowest_domains(uid)}
-            if is_due:
+            if not only_new:
                 leaves |= self._affected[fault_class].keys()
             if not leaves and not self._affected[fault_class]:
                 continue
@@ -84,10 +79,6 @@ class SettlingCandidates:
                 if clock[::2] == (fault_class, is_disputed) and is_within(domain, candidate.domain):
                     clocks[clock] = min(since, clocks[clock])
         self.clocks = clocks
-
-    def choose_again(self) -> None:
-        """Evaluate all candidates in the next evaluation: votes for them were withdrawn."""
-        self._chose = -SOON
 
     def settled_candidates(self, candidates: Collection[Candidate], now: float) -> Iterator[Candidate]:
         """Yield the candidates that have been chosen for long enough: for longer with few voters, and if they
