@@ -212,7 +212,8 @@ class Planner:
         # An agent that was stale at the latest tick may have reported the fault that this plan decides.
         self._update_stale(now)
         marked, released = self.state.marks.marked_nodes(), list[tuple[str, ReleasedMark]]()
-        before = {uid: self.state.marks.latest(uid) for uid in marked}
+        # In order, so that the same marks are released first in each process.
+        before = {uid: self.state.marks.latest(uid) for uid in sorted(marked)}
         self._restored.restore(before, now)
         if self.diagnosis.evaluate(now.mono):
             self._invalidate_diagnosis()

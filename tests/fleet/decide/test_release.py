@@ -98,6 +98,17 @@ def test_a_hold_on_a_check_releases_marks_without_another_cause() -> None:
     assert {mark.reason for _, mark in plan.released} == {"retracted"}
 
 
+def test_marks_are_released_in_the_same_order_in_each_process() -> None:
+    fleet = Fleet(30)
+    for number in range(30):
+        fleet.report(number, finding())
+    fleet.carry_out()
+    for number in range(30):
+        fleet.report(number)
+    released = [uid for uid, _ in fleet.plan().released]
+    assert released == sorted(fleet.nodes)
+
+
 def test_a_taint_removed_by_an_operator_returns_only_while_the_fault_lasts() -> None:
     fleet = Fleet(1)
     fleet.report(0, finding())
