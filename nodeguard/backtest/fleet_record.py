@@ -104,6 +104,7 @@ class FleetRecord(Struct, frozen=True):
 
 _INCIDENT = JsonDecoder(Incident)
 _DECISION = JsonDecoder(OperatorDecision)
+_SECONDS = JsonDecoder(float)
 
 
 def fleet_record(events: Iterable[HistoryEvent]) -> FleetRecord:
@@ -246,7 +247,7 @@ def _gaps(events: Iterable[HistoryEvent]) -> Iterator[Gap]:
     stale: dict[str, Gap] = {}
     for event in events:
         if isinstance(event, HistoryNote) and event.kind == NoteKind.GAP:
-            yield Gap("", float(event.text), event.at)
+            yield Gap("", _SECONDS.decode(event.text), event.at)
         elif isinstance(event, AgentLivenessChanged) and event.stale:
             stale.setdefault(event.uid, Gap(event.node, event.at, None))
         elif isinstance(event, (AgentLivenessChanged, NodeRemoved)) and event.uid in stale:

@@ -8,9 +8,11 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Meta
 
 # The SQLite application id of a history: "nghi".
 APPLICATION_ID = 0x6E676869
@@ -56,6 +58,10 @@ CREATE INDEX note_of ON note (kind, name, id);
 CREATE TABLE clock (alive REAL NOT NULL);
 INSERT INTO clock VALUES (0);
 """
+
+# Seconds since the epoch, also of a clock that is far ahead. A larger number has no seconds: a replay of it
+# would never end.
+RecordedTime = Annotated[float, Meta(ge=0.0, le=1e15)]
 
 # The errors of a row that does not have the types of its columns: SQLite does not enforce these.
 DAMAGED_ROW = (msgspec.DecodeError, LookupError, TypeError, ValueError)
@@ -136,6 +142,17 @@ def _prepare(connection: sqlite3.Connection) -> None:
     [result] = run("PRAGMA quick_check(1)").fetchone()
     if result != "ok":
         raise DamagedFileError(str(result))
+
+
+def last_written(connection: sqlite3.Connection) -> float:
+    """Return when the history was last written, in seconds since the epoch; 0 for never. Raises
+    sqlite3.Error, and DamagedFileError if it has no such time.
+    """
+    try:
+        row = connection.execute("SELECT alive FROM clock").fetchone()
+        return msgspec.convert(row, tuple[RecordedTime])[0]
+    except msgspec.ValidationError as error:
+        raise DamagedFileError(f"table clock: {error}") from None
 
 
 def open_for_reading(path: str) -> sqlite3.Connection:

@@ -7,16 +7,19 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from nodeguard.aggregator.history.file import (
     DAMAGED_ROW,
+    DamagedFileError,
     HistoryFileError,
+    RecordedTime,
     history_path,
     is_damaged,
+    last_written,
     open_for_reading,
 )
 from nodeguard.executors.kube.cluster import annotated_reason
@@ -65,7 +68,7 @@ class RecordedHistory(NamedTuple):
 class _Row(Struct, array_like=True):
     """A row of the table of reports, in the order of its columns."""
 
-    at: float
+    at: RecordedTime
     uid: str
     node: str
     boot: str
@@ -79,6 +82,20 @@ class _Row(Struct, array_like=True):
     leaving: bool
     passing: int
     inventory: int
+
+
+class _NodeRow(Struct, array_like=True):
+    """A row of the table of nodes, in the order of its columns."""
+
+    at: RecordedTime
+    uid: str
+    node: str
+    deleted: bool
+    gpus: int
+    unschedulable: bool
+    labels: int
+    upgrade: str
+    annotations: str
 
 
 # Rows in the order in which they were written: times may go back, and each table has its own ids.
@@ -105,6 +122,8 @@ SELECT coalesce(max(at), (SELECT min(at) FROM (SELECT at FROM note UNION ALL SEL
     UNION ALL SELECT at FROM node WHERE id = (SELECT max(id) FROM node AS row
         WHERE id > 1 AND NOT EXISTS (SELECT 1 FROM node WHERE id = row.id - 1)))
 """
+
+_Columns = TypeVar("_Columns")
 
 _FINDINGS = JsonDecoder(tuple[ReportedFinding, ...])
 _UNREADABLE = JsonDecoder(tuple[UnreadableTargets, ...])
@@ -143,7 +162,8 @@ def read_transitions(path: str) -> RecordedTransitions:
         with closing(connection):
             reader = _Reader(connection)
             events: list[HistoryEvent] = [*reader.nodes(), *reader.liveness(), *reader.notes()]
-            [[since]] = connection.execute(_COMPLETE)
+            [row] = connection.execute(_COMPLETE)
+            [since] = msgspec.convert(row, tuple[RecordedTime | None])
             return RecordedTransitions(events, last_alive if since is None else since, last_alive)
     except (sqlite3.Error, *DAMAGED_ROW) as error:
         raise HistoryError(f"{file}: damaged ({error}): name a copy") from None
@@ -157,12 +177,14 @@ def _opened(path: str, expected: str) -> tuple[sqlite3.Connection, str, float]:
     file = history_path(path)
     try:
         connection = open_for_reading(file)
-        [last_alive] = connection.execute("SELECT alive FROM clock").fetchone()
+        last_alive = last_written(connection)
     except FileNotFoundError:
         problem = "there is no history.sqlite in it" if os.path.isdir(path) else "no such file or directory"
         raise HistoryError(f"{path}: {problem}: name {expected}") from None
     except OSError as error:
         raise HistoryError(f"{file}: {error.strerror}: make it readable, or copy it") from None
+    except DamagedFileError as error:
+        raise HistoryError(f"{file}: damaged ({error}): name a copy") from None
     except (HistoryFileError, sqlite3.Error) as error:
         raise HistoryError(f"{file}: {error}") from None
     return connection, file, last_alive
@@ -237,30 +259,33 @@ class _Reader:
             )
 
     def nodes(self) -> Iterator[NodeObserved | NodeRemoved]:
-        for row in self._connection.execute(_NODES):
-            at, uid, name, deleted, gpus, unschedulable, labels, upgrade, annotation_texts = row
-            if deleted:
-                yield NodeRemoved(at, uid, name)
+        for row in self._rows(_NODES, _NodeRow):
+            if row.deleted:
+                yield NodeRemoved(row.at, row.uid, row.node)
                 continue
-            annotations = _TEXTS.decode(annotation_texts)
+            annotations = _TEXTS.decode(row.annotations)
             node = InventoryNode(
-                uid,
-                name,
-                labels={**self._shared(labels, _TEXTS), **_TEXTS.decode(upgrade)},
-                gpus=gpus,
-                out_by_operator=bool(unschedulable),
+                row.uid,
+                row.node,
+                labels={**self._shared(row.labels, _TEXTS), **_TEXTS.decode(row.upgrade)},
+                gpus=row.gpus,
+                out_by_operator=row.unschedulable,
                 hold=annotated_reason(annotations, HOLD_ANNOTATION),
                 maintenance=annotated_reason(annotations, MAINTENANCE_ANNOTATION),
             )
-            yield NodeObserved(at, node)
+            yield NodeObserved(row.at, node)
 
     def liveness(self) -> Iterator[AgentLivenessChanged]:
-        for at, uid, name, stale in self._connection.execute(_STALE):
-            yield AgentLivenessChanged(at, uid, name, bool(stale))
+        for at, uid, name, stale in self._rows(_STALE, tuple[RecordedTime, str, str, bool]):
+            yield AgentLivenessChanged(at, uid, name, stale)
 
     def notes(self) -> Iterator[HistoryNote]:
-        for at, kind, name, node, text in self._connection.execute(_NOTES):
-            yield HistoryNote(at, NoteKind(kind), name, node, text)
+        for columns in self._rows(_NOTES, tuple[RecordedTime, NoteKind, str, str, str]):
+            yield HistoryNote(*columns)
+
+    def _rows(self, query: str, columns: type[_Columns]) -> Iterator[_Columns]:
+        """Yield the rows of a query. SQLite stores any type in any column: raises DecodeError for another."""
+        return (msgspec.convert(row, columns, strict=False) for row in self._connection.execute(query))
 
     def _shared(self, number: int, decoder: JsonDecoder[Any]) -> Any:
         decoded = self._decoded.get((number, decoder))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from nodeguard.aggregator.history.file import open_for_writing
+from nodeguard.aggregator.history.file import last_written, open_for_writing
 from nodeguard.aggregator.history.file_identity import FileIdentity
 from nodeguard.fleet.policy_rules import UPGRADE_LABELS
 from nodeguard.fleet.state.history_events import (
@@ -71,7 +71,7 @@ class HistoryStore:
             uid: tuple(rest) for uid, *rest in run(_LATEST_NODES) if not rest[1]
         }
         self._latest = {(kind, name): _hashed(text) for kind, name, text in run(_LATEST_NOTES)}
-        [self._alive] = run("SELECT alive FROM clock").fetchone()
+        self._alive = last_written(self._connection)
         self._stale = {
             uid for (kind, uid), digest in self._latest.items() if kind == STALE and digest == _YES
         }

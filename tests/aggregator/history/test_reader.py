@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from nodeguard.agent.state_file import StateFile
 from nodeguard.aggregator.history.file import history_path
 from nodeguard.aggregator.history.reader import HistoryError, merge_histories, read_history, read_transitions
 from nodeguard.aggregator.history.store import HistoryStore
+from nodeguard.cli.main import main
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
     HistoryEvent,
@@ -132,6 +134,34 @@ def test_an_empty_inventory_is_not_taken_for_labels(tmp_path: Path) -> None:
     store.add(steps, START)
     store.close()
     assert list(read_history(path).steps) == steps
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE clock SET alive = 'x'",
+        "UPDATE clock SET alive = 1e308",
+        "DELETE FROM clock",
+        "UPDATE node SET at = 'x'",
+        "UPDATE node SET at = -1e308",
+        "UPDATE node SET gpus = 'x'",
+        "UPDATE note SET at = 'x'",
+        "INSERT INTO note VALUES (NULL, 1, 'gap', '', '', 'x')",
+    ],
+)
+def test_a_value_of_another_type_is_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    path = tmp_path / "history.sqlite"
+    store = HistoryStore(str(path))
+    store.add((NodeObserved(START, NODE), liveness(0.0, stale=True)), START)
+    store.close()
+    connection = sqlite3.connect(path)
+    connection.execute(damage)
+    connection.commit()
+    connection.close()
+    assert main(["report", str(path)]) == 3
+    assert "damaged" in capsys.readouterr().err
 
 
 def test_the_error_of_a_damaged_row_names_the_file(tmp_path: Path) -> None:

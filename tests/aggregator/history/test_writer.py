@@ -162,6 +162,21 @@ def test_a_file_with_a_schema_that_cannot_be_decoded_is_renamed(
     assert ("renamed a damaged history" in log.messages()[0], writer.error) == (True, "")
 
 
+def test_a_file_without_the_time_of_its_latest_write_is_renamed(
+    make: Make, path: Path, log: LogLines
+) -> None:
+    store = HistoryStore(str(path))
+    store.add([received(0.0)], START)
+    store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE clock SET alive = 'x'")
+    writer = make()
+    writer.put(received(0.0, 1, 2))
+    writer.close(PATIENCE)
+    assert sequences(path) == [2]
+    assert ("renamed a damaged history" in log.messages()[0], writer.error) == (True, "")
+
+
 def test_a_file_with_damaged_pages_is_renamed(make: Make, path: Path, log: LogLines) -> None:
     store = HistoryStore(str(path))
     store.add([received(number, number) for number in range(200)], START)
