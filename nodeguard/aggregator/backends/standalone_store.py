@@ -49,7 +49,8 @@ class StandaloneStore:
         self.decisions = self.restored.decisions
         self.advised = dict(self.restored.nodes)
         self.gpus = dict(self.restored.gpus)
-        self.actions = self.restored.actions
+        # By the names that this version gives them: one with another name could never be changed.
+        self.actions = {action.key: action for action in self.restored.actions.values()}
         self.problem = ""
         self._began = time.time()
         self._is_changed = True

@@ -232,6 +232,21 @@ async def test_decisions_survive_a_restart_and_their_instructions_are_sent_again
     assert scene.outbox.pending("gpu-1") == instructions
 
 
+async def test_an_action_with_another_name_than_its_content_has_is_carried_on_once(scene: Scene) -> None:
+    """Another version may have named it, or a person has edited the file."""
+    scene.report("gpu-1", finding())
+    await scene.turn()
+    await scene.backend.clear(scene.name(), "Bob")
+    await scene.act()
+    path = Path(scene.path)
+    state = json.loads(path.read_text())
+    [action] = state["actions"].values()
+    path.write_text(json.dumps({**state, "actions": {"clear-1": {**action, "state": "Reserved"}}}))
+    scene.restart()
+    assert [await scene.actions.turn() for _ in range(3)] == [True, False, False]
+    assert len(scene.outbox.pending("gpu-1")) == 1
+
+
 async def test_a_clear_and_a_false_alarm_do_not_count_for_a_later_fault(scene: Scene) -> None:
     scene.report("gpu-1", finding())
     await scene.turn()
