@@ -112,7 +112,7 @@ class SettlingCandidates:
             return len(candidate.voters.keys() - covered - explained)
 
         while candidates:
-            best = _likeliest(_connected(candidates), votes, unexplained, now)
+            best = _likeliest(candidates, votes, unexplained, now)
             for candidate in best:
                 least = self._votes.rule.fewest_affected(candidate.size)
                 if unexplained(candidate) >= max(least, -(-len(candidate.voters) // 2)):
@@ -152,22 +152,13 @@ def _clock_of(candidate: Candidate) -> tuple[str, str, bool]:
     return candidate.fault_class, candidate.domain, candidate.is_disputed
 
 
-def _connected(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the first candidate and all that share voters with it, or with one of these."""
-    group, rest = [candidates[0]], list(candidates[1:])
-    for member in group:
-        group += [other for other in rest if not member.voters.keys().isdisjoint(other.voters)]
-        rest = [other for other in rest if other not in group]
-    return group
-
-
 def _likeliest(
-    group: Iterable[Candidate], votes: FaultVotes, unexplained: Callable[[Candidate], int], now: float
+    candidates: Iterable[Candidate], votes: FaultVotes, unexplained: Callable[[Candidate], int], now: float
 ) -> list[Candidate]:
     """Return the candidates of the topology that explains best the votes that nothing else explains."""
     by_topology: dict[str, list[Candidate]] = defaultdict(list)
     totals: dict[str, float] = defaultdict(float)
-    for candidate in group:
+    for candidate in candidates:
         topology = candidate.domain.partition("/")[0]
         by_topology[topology].append(candidate)
         chance, counted = max(WRONG_LABEL, votes.chance(candidate.window, now)), unexplained(candidate)
