@@ -162,7 +162,9 @@ class Delivery:
                 continue
             if name not in self._failing_since:
                 logger.warning("cannot send to a webhook, it is tried again", extra=fields)
-            self._failing_since.setdefault(name, self._wall())
+            # The clock may have gone back: the webhook must not seem to fail since a time to come.
+            now = self._wall()
+            self._failing_since[name] = min(self._failing_since.get(name, now), now)
             self.problems[name] = result.problem
             self.failed[name] += 1
             queue.failed(message, clock(), random.random(), result.retry_after)  # noqa: S311 - jitter

@@ -117,6 +117,20 @@ async def test_everything_comes_in_order_after_the_receiver_is_repaired(
     assert "T0KEN" not in str(log.lines)
 
 
+async def test_after_the_clock_goes_back_a_webhook_fails_since_its_next_failure(
+    receiver: WebhookReceiver,
+) -> None:
+    receiver.status = 503
+    scene = Scene(receiver.url)
+    async with scene.running():
+        scene.put(0)
+        await until_async(scene.fails_again)
+        assert scene.delivery.failing_since("site") == NOW
+        scene.now, before = NOW - 3600.0, scene.delivery.failed["site"]
+        await until_async(lambda: scene.delivery.failed["site"] > before + 1)
+    assert scene.delivery.failing_since("site") == scene.delivery.oldest("site") == NOW - 3600.0
+
+
 @pytest.mark.parametrize("fault", ["drop", "hang", "garbage"])
 async def test_a_receiver_without_a_response_gets_the_message_later(
     receiver: WebhookReceiver, fault: str, monkeypatch: pytest.MonkeyPatch
