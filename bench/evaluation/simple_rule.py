@@ -55,6 +55,7 @@ class SimpleDiagnosis(Diagnosis):
             if now - self._clocks[key] >= self.rule.grace_period:
                 self.domains.begin(candidate, now)
         self.voting.has_changed = False
+        self.voting.new_onsets.clear()
         self.domains.clear_recovered(now)
         self._due = now + (_SOON if self._clocks else _LATER)
         return before != self.degraded_domains

@@ -5,7 +5,7 @@ docs/concepts/how-the-diagnosis-works.md has the rule and the reasons for its co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from math import inf
 
 from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
@@ -21,6 +21,7 @@ from nodeguard.fleet.diagnosis.results import (
 from nodeguard.fleet.diagnosis.settling_candidates import SettlingCandidates
 from nodeguard.fleet.diagnosis.shared_versions import explaining_version
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
+from nodeguard.fleet.diagnosis.suspected_checks import are_everywhere
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
@@ -139,12 +140,14 @@ class Diagnosis:
         if self.jobs.update(self.degraded_domains.values(), now):
             self._evaluated_all = -inf
             self._clear_explained(now)
+        self.checks.vote_for_leaves(now)
         is_full = now >= self._evaluated_all + _SOON
         suppressed = {check for check, item in self.suppressed_checks.items() if not item.recovered}
         candidates = self._candidates.choose(suppressed, now, only_new=not is_full)
         self.checks.update_suspected(candidates, self._explained, now)
         self.voting.has_changed = False
-        self._diagnose(candidates, now)
+        self.voting.new_onsets.clear()
+        self._diagnose(candidates, suppressed, now)
         if is_full:
             self._evaluated_all = now
             for recovered in self.domains.clear_recovered(now):
@@ -160,17 +163,21 @@ class Diagnosis:
         """Return the nodes of which a degraded domain or the start of a job explains the votes."""
         return self.domains.explained(fault_class).union(self.jobs.explained(fault_class))
 
-    def _diagnose(self, candidates: Collection[Candidate], now: float) -> None:
+    def _diagnose(self, candidates: Collection[Candidate], suppressed: Set[str], now: float) -> None:
         """Suppress the checks that have been suspected for long enough, then begin the diagnosis of settled
-        candidates: as a degraded domain, or as checks that are suppressed on a version.
+        candidates: as a degraded domain, or as checks that are suppressed on a version. suppressed: checks
+        that were so before.
         """
         doubted = set(self.checks.suspected)
         self.checks.suppress_settled(now)
         for candidate in list(self._candidates.settled_candidates(candidates, now)):
             checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))
             # While a check is suspected, no domain becomes degraded for it. Once it is suppressed, its votes
-            # are withdrawn: those of the other checks of its class decide.
+            # are withdrawn: those of the other checks of its class, and of single leaves, decide.
             if not doubted.isdisjoint(checks):
+                continue
+            own = [other for other in candidates if other.fault_class == candidate.fault_class]
+            if self._is_of_suppressed(candidate, suppressed) and are_everywhere(own, self.members):
                 continue
             doubted |= self._begin(candidate, checks, now)
 
@@ -188,6 +195,17 @@ class Diagnosis:
                 self.checks.suppress(check, candidate.voters, candidate.window, version, now)
                 suppressed.add(check)
         return suppressed
+
+    def _is_of_suppressed(self, candidate: Candidate, suppressed: Set[str]) -> bool:
+        """Return whether nearly all votes of a candidate are for suppressed checks."""
+        checks = set(self.voting.checks_of(candidate.fault_class, candidate.voters))
+        if checks.isdisjoint(suppressed):
+            return False
+        others = set[str]()
+        for check in checks - suppressed:
+            onsets = self.voting.firings[check].latest
+            others |= {uid for uid, at in candidate.voters.items() if onsets.get(uid) == at}
+        return len(others) < self.rule.min_nodes
 
     def _clear_explained(self, now: float) -> None:
         """Clear domains that became degraded before the job that explains their votes was known."""

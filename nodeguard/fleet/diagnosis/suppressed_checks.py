@@ -147,6 +147,22 @@ class SuppressedChecks:
             if not suppressed.retracts and not suppressed.recovered:
                 self.suppressed[check] = replace(suppressed, retracts=self._is_wide(suppressed))
 
+    def vote_for_leaves(self, now: float) -> None:
+        """Have nodes vote for checks that are suppressed, where one domain has more new onsets than the false
+        alarm explains: shared hardware may fail during a false alarm of the same check.
+        """
+        for check in self.suppressed.keys() & self._votes.new_onsets.keys():
+            suppressed = self.suppressed[check]
+            if suppressed.recovered or suppressed.domain:
+                continue
+            latest, since = self._votes.firings[check].latest, suppressed.since
+            recent = [uid for uid in self._votes.new_onsets[check] if latest.get(uid, since) > since]
+            rate = len(latest) / max(1.0, now - suppressed.began) / max(1, len(self._votes.members))
+            topologies = self._votes.topologies_of(check)
+            for votes in self._votes.classes_of(check).values():
+                for uid in votes.concentrated(recent, latest, since, rate, now):
+                    self._votes.vote(uid, check, topologies, latest[uid])
+
     def _caused(self, check: str) -> set[str]:
         """Return the nodes on which another cause than a false alarm explains a check: also a degraded domain
         of each of its fault classes that ended after its latest onset there.

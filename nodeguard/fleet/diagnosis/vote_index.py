@@ -35,7 +35,8 @@ class VoteIndex:
     class. firings: by check.
 
     began: time of the first evaluation; infinity before. has_changed: whether the latest evaluation may be
-    out of date. version_changes: when a node got another version that it has, by uid and domain.
+    out of date. new_onsets: the nodes on which each check fired since the latest evaluation. version_changes:
+    when a node got another version that it has, by uid and domain.
     earlier_term: from when until when an earlier aggregator led; late: nodes with a first report long after
     the start of this one.
     """
@@ -46,6 +47,7 @@ class VoteIndex:
         self.votes_by_class: dict[str, FaultVotes] = {}
         self.firings: dict[str, CheckFirings] = {}
         self.has_changed = False
+        self.new_onsets: dict[str, set[str]] = {}
         self.version_changes: dict[str, dict[str, float]] = {}
         self.began = inf
         self.earlier_term = (inf, -inf)
@@ -152,6 +154,7 @@ class VoteIndex:
             return False
         self._firings(check).record(uid, at, observed=observed)
         self.has_changed = True
+        self.new_onsets.setdefault(check, set()).add(uid)
         return True
 
     def vote(self, uid: str, check: str, topologies: Iterable[str], at: float) -> None:

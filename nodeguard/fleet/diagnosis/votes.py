@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, product
 from math import inf
 
 from nodeguard.fleet.diagnosis.results import Candidate, VoteTally
@@ -231,6 +232,34 @@ class FaultVotes:
     def usual_rate(self, now: float) -> float:
         """Return the onsets of one node a second that are usual."""
         return self._rate.per_node(len(self._members), now, self.vote_class.daily_rate / _DAY)
+
+    def concentrated(
+        self, uids: Iterable[str], onsets: Mapping[str, float], since: float, rate: float, now: float
+    ) -> Iterator[str]:
+        """Yield the nodes with an onset for which they have not voted, in those lowest domains of some nodes
+        that have more onsets than a rate explains, and than the rest of the fleet. onsets: the latest, by
+        uid; those until `since` do not count; rate: of one node a second.
+        """
+        leaves = {
+            path
+            for path in chain.from_iterable(map(self._members.paths, uids))
+            if self._members.topology_of(path) in self.location_topologies
+            and not self._members.children(path)
+        }
+        usual = max(rate, self.usual_rate(now))
+        # Number of onsets in the fleet by window: counted only for a leaf that has enough.
+        counts: dict[float, int] = {}
+        for leaf, window in product(leaves, self.vote_class.windows):
+            size, after = self._members.size(leaf), max(since, now - window)
+            nodes = {uid for uid in self._members.nodes(leaf) if onsets.get(uid, -inf) > after}
+            if len(nodes) < self._rule.fewest_affected(size, self.vote_class.share):
+                continue
+            if window not in counts:
+                counts[window] = sum(1 for at in onsets.values() if at > after)
+            elsewhere = (counts[window] - len(nodes)) / max(1, len(self._members) - size)
+            chance = min(0.999, self._rule.rate_margin * max(usual * window, elsewhere))
+            if significance(len(nodes), size, chance) >= self._rule.significance_exponent:
+                yield from (uid for uid in nodes if self._latest.get(uid) != onsets[uid])
 
     def tally(self, path: str, now: float) -> VoteTally:
         """Return the votes in a domain now, within the window in which it is nearest to degraded."""
