@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
@@ -136,10 +137,12 @@ class NvmlSource:
     def _names(self, handled: dict[int, dict[str, Any]], indices: Iterable[int]) -> dict[int, str]:
         """Return the target of each device, by its index.
 
-        A device without a PCI address gets the earlier target of its UUID, else the earlier target of its
-        index. If another device has that target, the device is named by its index.
+        A device without a PCI address of its own gets the earlier target of its UUID, else the earlier target
+        of its index. If another device has that target, the device is named by its index.
         """
-        names = {index: target for index, calls in handled.items() if (target := _pci_gpu_target(calls))}
+        targets = {index: target for index, calls in handled.items() if (target := _pci_gpu_target(calls))}
+        devices = Counter(targets.values())
+        names = {index: target for index, target in targets.items() if devices[target] == 1}
         self._by_uuid |= {uuid: target for index, target in names.items() if (uuid := _uuid(handled[index]))}
         for index in indices:
             if index not in names:
@@ -199,9 +202,9 @@ def _uuid(calls: dict[str, Any]) -> str:
 
 
 def _unlisted(names: dict[int, str]) -> dict[str, str]:
-    """Return why NVML's list of GPUs is incomplete: a GPU without an address may be any GPU on the bus."""
+    """Return why NVML's list of GPUs is incomplete: a GPU without its own address may be any on the bus."""
     unnamed = [str(index) for index, target in sorted(names.items()) if gpu_index(target) is not None]
-    return {"gpu": f"NVML gives no PCI address for GPU {', '.join(unnamed)}"} if unnamed else {}
+    return {"gpu": f"NVML gives no PCI address of its own for GPU {', '.join(unnamed)}"} if unnamed else {}
 
 
 def _node(

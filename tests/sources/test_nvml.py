@@ -26,6 +26,16 @@ def test_gpu_without_a_pci_address_has_its_index(pci: Any) -> None:
     assert "gpu/index-0" in read({**hopper(), "nvmlDeviceGetPciInfo_v3": pci})
 
 
+def test_gpus_that_give_the_same_address_have_their_index() -> None:
+    """No GPU is missing on the bus since another one has its address."""
+    call = "nvmlDeviceGetPciInfo_v3"
+    observations = read(hopper(), {**hopper(1), call: hopper()[call]}, hopper(2))
+    gpus = {target for target in observations if target.startswith("gpu/") and target.count("/") == 1}
+    assert {FIRST, SECOND}.isdisjoint(gpus)
+    assert gpus >= {"gpu/index-0", "gpu/index-1"}
+    assert observations[NODE].unlisted == {"gpu": "NVML gives no PCI address of its own for GPU 0, 1"}
+
+
 def test_pci_address_is_read_by_the_older_call_name() -> None:
     device = hopper()
     device["nvmlDeviceGetPciInfo"] = device.pop("nvmlDeviceGetPciInfo_v3")
