@@ -5,7 +5,7 @@ PodGroup, or an answer of the API server.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -18,8 +18,20 @@ from nodeguard.model.drain import DrainMode
 from nodeguard.model.eviction import Eviction, EvictionState, PodReadError
 from nodeguard.model.pod import NodePod
 from tests.aggregator.actions.drain_replicas import GRACE, LIMIT, NODE, OTHER, DrainReplica
+from tests.aggregator.actions.drain_scene import Scene
 from tests.aggregator.actions.gang_scene import RANKS, TRAIN, gang_scene
 from tests.aggregator.actions.replicas import KilledError
+
+NO_CONNECTION = Eviction(EvictionState.FAILED, "no connection")
+REFUSED = Eviction(EvictionState.REFUSED, "not now")
+
+
+def answering(scene: Scene, answer: Eviction, fails: Callable[[NodePod], bool]) -> Callable[..., Eviction]:
+    """Return the evictions of a scene with another answer where one fails. Dry runs succeed."""
+    evict = scene.evict
+    return lambda pod, *, is_dry_run: (
+        answer if not is_dry_run and fails(pod) else evict(pod, is_dry_run=is_dry_run)
+    )
 
 
 def test_a_running_drain_waits_while_the_gang_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,15 +53,8 @@ def test_a_running_drain_waits_while_the_gang_cannot_be_read(monkeypatch: pytest
 def test_a_new_leader_evicts_the_rest_of_the_gang(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first leader evicts one pod and ends."""
     scene = gang_scene()
-    evict = scene.evict
-
-    def single(pod: NodePod, *, is_dry_run: bool) -> Eviction:
-        if not is_dry_run and scene.evicted:
-            return Eviction(EvictionState.FAILED, "no connection")
-        return evict(pod, is_dry_run=is_dry_run)
-
     with monkeypatch.context() as patched:
-        patched.setattr(scene, "evict", single)
+        patched.setattr(scene, "evict", answering(scene, NO_CONNECTION, lambda _: bool(scene.evicted)))
         scene.play(5.0)
     assert len(scene.evicted) == 1
     scene.candidates = {}
@@ -112,18 +117,12 @@ def test_pods_that_are_read_again_after_the_time_of_their_drain_are_evicted(
 ) -> None:
     """A new leader has no right to list pods until the time of the drain is over."""
     scene = gang_scene()
-    evict = scene.evict
-
-    def single(pod: NodePod, *, is_dry_run: bool) -> Eviction:
-        if not is_dry_run and scene.evicted:
-            return Eviction(EvictionState.FAILED, "no connection")
-        return evict(pod, is_dry_run=is_dry_run)
 
     async def failing(*_: object) -> Any:
         raise PodReadError("no right to list pods")
 
     with monkeypatch.context() as patched:
-        patched.setattr(scene, "evict", single)
+        patched.setattr(scene, "evict", answering(scene, NO_CONNECTION, lambda _: bool(scene.evicted)))
         scene.play(5.0)
         assert len(scene.evicted) == 1
         scene.lead()
@@ -143,15 +142,8 @@ def test_the_rest_of_a_gang_leaves_though_the_faulty_node_is_deleted(
     also the leader.
     """
     scene = gang_scene()
-    evict = scene.evict
-
-    def refusing(pod: NodePod, *, is_dry_run: bool) -> Eviction:
-        if not is_dry_run and pod.key.name == "rank-3":
-            return Eviction(EvictionState.REFUSED, "not now")
-        return evict(pod, is_dry_run=is_dry_run)
-
     with monkeypatch.context() as patched:
-        patched.setattr(scene, "evict", refusing)
+        patched.setattr(scene, "evict", answering(scene, REFUSED, lambda pod: pod.key.name == "rank-3"))
         scene.play(5.0)
         assert len(scene.evicted) == 3
         scene.nodes.discard(NODE)
@@ -173,15 +165,8 @@ def test_a_later_leader_evicts_the_rest_though_the_group_is_deleted(
     has none.
     """
     scene = gang_scene(faults=faults)
-    evict = scene.evict
-
-    def refusing(pod: NodePod, *, is_dry_run: bool) -> Eviction:
-        if not is_dry_run and len(scene.evicted) == 2:
-            return Eviction(EvictionState.REFUSED, "not now")
-        return evict(pod, is_dry_run=is_dry_run)
-
     with monkeypatch.context() as patched:
-        patched.setattr(scene, "evict", refusing)
+        patched.setattr(scene, "evict", answering(scene, REFUSED, lambda _: len(scene.evicted) == 2))
         scene.play(5.0)
         assert len(scene.evicted) == 2
         scene.whole.clear()
