@@ -76,7 +76,8 @@ class GangHistory(History):
                 uids = {key.uid for key in drain.pods}
                 # A successor cannot know whether a pod that has ended by itself was evicted.
                 is_first = uids <= self.pods.keys() and not uids & before.keys()
-                is_running = bool(drain.begun_at) and not drain.state.is_finished
+                is_drain = drain.kind == ActionKind.DRAIN  # the pods of a notice may be fewer
+                is_running = is_drain and bool(drain.begun_at) and not drain.state.is_finished
                 if is_running and drain.pod_groups and pod.key.uid in uids and is_first:
                     self.begun.add(drain.key)
                     places = {uid: node for uid, (node, item) in self.pods.items() if item.group == TRAIN}
