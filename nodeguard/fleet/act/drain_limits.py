@@ -201,6 +201,8 @@ def earlier_drain_reason(
         return drain is not None and (bool(drain.begun_at) or drain.key in confirmed)
 
     for other in others:
+        if own is not None and (other.uid, other.request) == (own.uid, own.request):
+            continue  # two records of one drain are carried out one after the other
         is_earlier = own is None or (other.created_at, other.key) < (own.created_at, own.key)
         if not is_committed(other) and (is_committed(own) or not is_earlier):
             continue

@@ -239,6 +239,15 @@ def test_the_drain_that_was_recorded_first_goes_first() -> None:
         assert earlier_drain_reason((), {"team-a"}, begun, (first,), confirmed) == ""
 
 
+def test_two_records_of_one_drain_do_not_wait_for_each_other() -> None:
+    """As a leader that had not read the first one recorded the second, and each has begun."""
+    first = recorded(1, 100.0, 101, "team-a")
+    second = replace(first, attempt=2, begun_at=102)
+    uids = {pod.uid for pod in first.pods}
+    for own, other in ((first, second), (second, first)):
+        assert earlier_drain_reason(uids, {"team-a"}, own, (other,), ()) == ""
+
+
 def test_of_two_drains_with_pods_of_one_gang_one_waits() -> None:
     """Also without a disruption budget: both sets have the pods of the gang."""
     first, second = recorded(1, 100.0, 0, "team-a"), recorded(0, 101.0, 0, "team-a")
