@@ -68,7 +68,7 @@ def create(cluster: Cluster, name: str, group: str, host: str, labels: Object | 
 @pytest.mark.cluster
 @pytest.mark.parametrize("is_labelled", [True, False])
 async def test_the_pods_of_a_group_that_a_job_has_created_are_selected_by_its_uid(
-    gangs: Cluster, is_labelled: bool
+    gangs: Cluster, monkeypatch: pytest.MonkeyPatch, is_labelled: bool
 ) -> None:
     """A Job with manualSelector does not label its pods: then all pods of the namespace are read."""
     group = f"sweep-{is_labelled}".lower()
@@ -79,15 +79,7 @@ async def test_the_pods_of_a_group_that_a_job_has_created_are_selected_by_its_ui
     for number in range(2):
         create(gangs, f"sweep-{number}", group, "gpu-1", labels)
     api = await ApiClient.connect(str(gangs.kubeconfig))
-    lists, request = list[int](), api.request
-
-    async def counted(method: str, path: str, **more: Any) -> bytes:
-        response = await request(method, path, **more)
-        if path == PODS:
-            lists.append(len(json.loads(response)["items"]))
-        return response
-
-    api.request = counted  # type: ignore[method-assign]
+    lists = count_pods(api, monkeypatch)
     try:
         found = await drain_cluster(api).group_pods([PodGroupKey("default", group), TRAIN])
         assert names(found) == ["sweep-0", "sweep-1", *RANKS]
@@ -96,6 +88,20 @@ async def test_the_pods_of_a_group_that_a_job_has_created_are_selected_by_its_ui
         await api.close()
         for number in range(2):
             gangs.api.delete(f"{PODS}/sweep-{number}")
+
+
+def count_pods(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the number of pods of each list that is read from now on."""
+    lists, request = list[int](), api.request
+
+    async def counted(method: str, path: str, **more: Any) -> bytes:
+        response = await request(method, path, **more)
+        if path == PODS:
+            lists.append(len(json.loads(response)["items"]))
+        return response
+
+    monkeypatch.setattr(api, "request", counted)
+    return lists
 
 
 def names(pods: tuple[NodePod, ...]) -> list[str]:
@@ -137,15 +143,7 @@ async def test_few_pods_of_a_group_in_a_large_namespace_are_read_one_by_one(
         for name in ("leaver", "again"):
             gangs.api.delete(f"{PODS}/{name}")
         create(gangs, "again", "train", "gpu-1")
-        lists, request = list[int](), api.request
-
-        async def counted(method: str, path: str, **more: Any) -> bytes:
-            response = await request(method, path, **more)
-            if path == PODS:
-                lists.append(len(json.loads(response)["items"]))
-            return response
-
-        api.request = counted  # type: ignore[method-assign]
+        lists = count_pods(api, monkeypatch)
         found = {pod.key for pod in await drain.group_pods([TRAIN], needed)}
         assert found.intersection(needed) == {before["train-1"], before["train-2"]}
         assert sorted(lists, reverse=True) == reads
