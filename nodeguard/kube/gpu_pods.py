@@ -137,7 +137,7 @@ def _node_pod(pod: _Pod) -> NodePod | None:
         claims=tuple(_claims(pod)),
         labels=meta.labels,
         controller=controller.kind,
-        controller_name=controller.name,
+        batch_job=controller.name if controller.is_job else "",
         index_failures=int(failures) if _WHOLE(failures) else 0,
         group=_group(pod),
         is_static=_MIRROR in meta.annotations,

@@ -13,12 +13,20 @@ T = TypeVar("T")
 
 
 class OwnerReference(Struct):
-    """An object that owns another one. controller: whether it manages it; null for false."""
+    """An object that owns another one. api: its group and version. controller: whether it manages it; null
+    for false.
+    """
 
+    api: str = field(name="apiVersion", default="")
     kind: str = ""
     name: str = ""
     uid: str = ""
     controller: bool | None = None
+
+    @property
+    def is_job(self) -> bool:
+        """Return whether it is a Job of Kubernetes: other groups have a kind of this name, too."""
+        return self.kind == "Job" and self.api.startswith("batch/")
 
 
 class ObjectMeta(Struct):

@@ -35,7 +35,7 @@ def decode_selector(body: bytes) -> str:
     empty for another owner. Raises msgspec.MsgspecError.
     """
     owners = _DECODER.decode(body).metadata.owners
-    uids = (owner.uid for owner in owners if owner.controller and owner.kind == "Job")
+    uids = (owner.uid for owner in owners if owner.controller and owner.is_job)
     return next((f"{_JOB_UID}={uid}" for uid in uids if uid), "")
 
 

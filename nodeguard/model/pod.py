@@ -64,8 +64,9 @@ class NodePod(Struct, frozen=True):
     labels: dict[str, str] = {}
     controller: str = ""
     """Kind of the object that controls it, and that creates another pod in its place; empty for none."""
-    controller_name: str = ""
-    """Name of this object, in the namespace of the pod."""
+    batch_job: str = ""
+    """Name of this object, in the namespace of the pod, if it is a Job of Kubernetes; empty for another one:
+    Volcano has a kind Job, too."""
     index_failures: int = 0
     """Earlier failures of its index in an indexed Job with `backoffLimitPerIndex`."""
     group: PodGroupKey | None = None

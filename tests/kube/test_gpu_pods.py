@@ -43,8 +43,8 @@ def held(*ids: str, name: str = "work", resource: str = "nvidia.com/gpu") -> dic
     }
 
 
-def owner(kind: str, *, is_controller: bool = True) -> dict[str, Any]:
-    return {"apiVersion": "x/v1", "kind": kind, "name": "o", "uid": "u", "controller": is_controller}
+def owner(kind: str, api: str = "x/v1", *, is_controller: bool = True) -> dict[str, Any]:
+    return {"apiVersion": api, "kind": kind, "name": "o", "uid": "u", "controller": is_controller}
 
 
 def decoded(*pods: dict[str, Any]) -> tuple[NodePod, ...]:
@@ -65,7 +65,7 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
         pod(
             metadata={
                 "labels": {"app": "train"},
-                "ownerReferences": [owner("Other", is_controller=False), owner("Job")],
+                "ownerReferences": [owner("Other", is_controller=False), owner("Job", "batch/v1")],
                 "deletionTimestamp": "2026-11-23T03:00:00Z",
                 "annotations": {
                     "nodeguard.dev/drain-at": "soon",
@@ -83,7 +83,7 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
         gpu_ids=("GPU-614b",),
         labels={"app": "train"},
         controller="Job",
-        controller_name="o",
+        batch_job="o",
         index_failures=2,
         tolerates_quarantine=True,
         is_terminating=True,
@@ -91,6 +91,12 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
         drain_at="soon",
         agrees_to_leave=True,
     )
+
+
+def test_a_job_of_volcano_is_no_job_of_kubernetes_with_failures_to_read() -> None:
+    """Its pods, as the controller of Volcano 1.15 creates them, have an owner of the same kind."""
+    volcano = read(pod(metadata={"ownerReferences": [owner("Job", "batch.volcano.sh/v1alpha1")]}))
+    assert (volcano.controller, volcano.batch_job) == ("Job", "")
 
 
 @pytest.mark.parametrize("count", ["", "-1", "many", "1" * 40])

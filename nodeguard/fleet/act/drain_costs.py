@@ -15,8 +15,8 @@ def evicted_by_job(pods: Iterable[NodePod]) -> dict[tuple[str, str], list[NodePo
     """Return the pods of each Job that would be evicted with a set, by namespace and name of the Job."""
     evicted: dict[tuple[str, str], list[NodePod]] = {}
     for pod in pods:
-        if pod.controller == "Job" and not pod.is_terminating:
-            evicted.setdefault((pod.key.namespace, pod.controller_name), []).append(pod)
+        if pod.batch_job and not pod.is_terminating:
+            evicted.setdefault((pod.key.namespace, pod.batch_job), []).append(pod)
     return evicted
 
 

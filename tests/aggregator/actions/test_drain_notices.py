@@ -46,7 +46,7 @@ def test_a_notice_reports_the_jobs_that_the_evictions_will_end() -> None:
     job = JobRetries("team-a", "gang", failed=0, limit=3)
     scene.jobs["team-a", "gang"] = job
     for uid in scene.gang_uids():
-        scene.change(uid, controller="Job", controller_name="gang")
+        scene.change(uid, controller="Job", batch_job="gang")
     scene.play(10.0)
     [report] = scene.replica.runner.reports()
     cost = "Job team-a/gang would fail: 4 failed pods with the evictions, backoffLimit 3"

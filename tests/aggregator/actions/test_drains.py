@@ -125,7 +125,7 @@ def test_observe_reports_the_jobs_that_the_evictions_would_end() -> None:
     scene.mode = DrainMode.OBSERVE
     scene.jobs["team-a", "gang"] = JobRetries("team-a", "gang", failed=0, limit=3)
     for uid, (node, pod) in list(scene.pods.items()):
-        scene.pods[uid] = node, replace(pod, controller="Job", controller_name="gang")
+        scene.pods[uid] = node, replace(pod, controller="Job", batch_job="gang")
     scene.play(10.0)
     [report] = scene.replica.runner.reports()
     assert report.state == DrainState.WOULD_DRAIN

@@ -10,13 +10,13 @@ from nodeguard.model.job import EvictionRule, JobRetries
 from nodeguard.model.pod import NodePod, PodKey
 
 JOB = JobRetries("team-a", "train", failed=1, limit=3)
-POD = NodePod(PodKey("team-a", "train-0", "uid-0"), "1", controller="Job", controller_name="train")
+POD = NodePod(PodKey("team-a", "train-0", "uid-0"), "1", controller="Job", batch_job="train")
 
 
 def test_only_pods_of_jobs_that_the_drain_ends_are_counted() -> None:
     elsewhere = replace(POD, key=PodKey("team-b", "train-0", "uid-1"))
-    ending, other = replace(POD, is_terminating=True), replace(POD, controller="ReplicaSet")
-    evicted = evicted_by_job([POD, POD, elsewhere, ending, other, replace(POD, controller="")])
+    ending, other = replace(POD, is_terminating=True), replace(POD, controller="ReplicaSet", batch_job="")
+    evicted = evicted_by_job([POD, POD, elsewhere, ending, other])
     assert evicted == {("team-a", "train"): [POD, POD], ("team-b", "train"): [elsewhere]}
 
 

@@ -20,7 +20,7 @@ class Pods:
         keys = (PodKey("team-a", f"train-{number}", f"uid-{number}") for number in range(3))
         ids = (("GPU-1",), ("GPU-1",), ("GPU-2",))
         self.pods = tuple(
-            NodePod(key, "1", gpu_ids=gpus, controller="Job", controller_name="train")
+            NodePod(key, "1", gpu_ids=gpus, controller="Job", batch_job="train")
             for key, gpus in zip(keys, ids, strict=True)
         )
         self.budgets: tuple[DisruptionBudget, ...] = ()
