@@ -39,8 +39,9 @@ _CLASS = re.compile(r"class\s+", re.IGNORECASE)
 _CODE = re.compile(
     r"(s?xid)(?![a-z])(?![\s:#]*\(PCI:)[\s:#-]*(?:(\d+)[\s,:;-]+[^\d\s].*|(.*))", re.IGNORECASE | re.ASCII
 )
-# Lines of a pasted text that are looked at, which takes half a second, and errors in them that are listed.
+# Lines and characters of a pasted text that are looked at, which takes a second, and errors that are listed.
 _MAX_LINES = 2_000
+_MAX_CHARACTERS = 200_000
 _MAX_ALSO = 8
 # Numbers that differ between lines of one kind in a log: times, steps, values. Codes of errors are shorter.
 _CHANGING_NUMBER = re.compile(r"\d+(?:[.,:/e+-]+\d+)+|\d{4,}")
@@ -79,15 +80,15 @@ def _condense(text: str) -> str:
     """Return a text without the lines that repeat an earlier one in all but times, steps and values.
 
     A log of a training has a million lines of progress before the few lines of its end. Of what remains, the
-    last lines are returned. A short text is returned as it is.
+    last lines are returned, of long ones only the end. A short text is returned as it is.
     """
     lines = text.splitlines()
-    if len(lines) <= _MAX_LINES:
-        return text
-    by_kind: dict[str, str] = {}
-    for line in lines:
-        by_kind.setdefault(_CHANGING_NUMBER.sub("", line), line)
-    return "\n".join(list(by_kind.values())[-_MAX_LINES:])
+    if len(lines) > _MAX_LINES:
+        by_kind: dict[str, str] = {}
+        for line in lines:
+            by_kind.setdefault(_CHANGING_NUMBER.sub("", line), line)
+        text = "\n".join(list(by_kind.values())[-_MAX_LINES:])
+    return text[-_MAX_CHARACTERS:]
 
 
 def _explained(catalogue: Catalogue, signals: Mapping[str, Signal], text: str) -> tuple[object, View] | None:

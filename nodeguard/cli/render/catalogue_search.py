@@ -11,8 +11,9 @@ from nodeguard.cli.usage import UsageError, did_you_mean, quoted
 from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.model.catalogue import Catalogue
 
-# Words of a text that is a sentence rather than words to search for.
+# Words of a text that is a sentence rather than words to search for, and of one that is not searched at all.
 _SENTENCE = 3
+_MAX_WORDS = 20
 
 
 class MatchOutput(Struct, frozen=True):
@@ -32,7 +33,7 @@ def search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
     words = words[1:] if only_sxids else words
 
     def contains(*texts: str) -> bool:
-        return contains_words(words, *texts)
+        return len(words) <= _MAX_WORDS and contains_words(words, *texts)
 
     # A name or title is a better match than an explanation, which is searched where no name matches.
     checks = [check for check in catalogue.checks if contains(check.id, check.title, check.family)]

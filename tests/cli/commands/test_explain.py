@@ -315,6 +315,15 @@ def test_a_long_log_is_explained_by_its_errors(
     assert "crashed" in also
 
 
+def test_the_end_of_a_long_line_is_explained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "Xid 79 " + "-" * 1_000_000 + " CUDA error: out of memory"
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert main(["explain", "-"]) == 0
+    assert "too little free memory" in capsys.readouterr().out
+
+
 def test_an_empty_standard_input_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,7 +341,7 @@ def test_every_message_of_a_program_has_a_title_that_fits_a_line() -> None:
 def test_a_long_text_is_not_repeated_in_full(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for text in ("z" * 200_000, "xid " + "7" * 200_000):
+    for text in ("z" * 200_000, "xid " + "7" * 200_000, "a " * 500_000):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
         assert main(["explain", "-"]) == 3
         assert len(capsys.readouterr().err) < 400
