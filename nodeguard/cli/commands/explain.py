@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
@@ -11,7 +13,7 @@ from nodeguard.catalog.program_messages import find_program_message
 from nodeguard.catalog.words import find_alert, find_word
 from nodeguard.cli.check_catalogue import STDIN, load_catalogue
 from nodeguard.cli.options import add_checks, add_output
-from nodeguard.cli.render.catalogue_search import contains_words, search, search_lines
+from nodeguard.cli.render.catalogue_search import contains_words, find_named_check, search, search_lines
 from nodeguard.cli.render.log_line import LogLineOutput, explain_log_line, log_line_view
 from nodeguard.cli.render.nodeguard_log import (
     NodeguardLogOutput,
@@ -69,6 +71,8 @@ def run(options: Namespace) -> int:
             return format_lines([*view_lines(view, PLAIN), *_also_lines(catalogue, text, view.title)])
 
         print_output(document_or_text(document, options.output, as_text))
+    elif len(options.words) == 1 and os.path.isfile(text):
+        raise UsageError(f"{quoted(text)} is a file: write nodeguard explain - < {shlex.quote(text)}")
     else:
         matches = search(catalogue, _CLASS.sub("", text))
         lines = list(search_lines(text, matches))
@@ -108,7 +112,10 @@ def _explained(catalogue: Catalogue, signals: Mapping[str, Signal], text: str) -
         )
     if (signal := signals.get(text)) is not None:
         return signal, signal_view(signal, [check.id for check in catalogue.checks if _reads(check, text)])
-    return _quoted(catalogue, text)
+    if (quoted_text := _quoted(catalogue, text)) is not None:
+        return quoted_text
+    named_check = find_named_check(catalogue, text)
+    return None if named_check is None else (named_check, explain_check(named_check))
 
 
 def _quoted(catalogue: Catalogue, text: str) -> tuple[object, View] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.cli.usage import UsageError, did_you_mean, quoted
 from nodeguard.fleet_api.text.wording import count_noun
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.check import Check
 
 # Words of a text that is a sentence rather than words to search for, and of one that is not searched at all.
 _SENTENCE = 3
@@ -62,6 +64,20 @@ def search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
             f"{quoted(text)} matches no check, code or word of the output: {hint}see nodeguard get checks"
         )
     return matches
+
+
+def find_named_check(catalogue: Catalogue, text: str) -> Check | None:
+    """Return the check that output of nodeguard names first, None for none: by its id, or by its title as in
+    the reason of a drained node of Slurm.
+    """
+    words = set(re.findall(r"[\w-]+", text))
+    positions = {
+        text.index(name): check
+        for check in catalogue.checks
+        for name in (check.id, f"{check.title}:", f"{check.title} -")
+        if name in (words if name == check.id else text)
+    }
+    return positions[min(positions)] if positions else None
 
 
 def contains_words(words: Iterable[str], *texts: str) -> bool:

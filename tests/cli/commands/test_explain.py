@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -345,6 +346,27 @@ def test_a_long_text_is_not_repeated_in_full(
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
         assert main(["explain", "-"]) == 3
         assert len(capsys.readouterr().err) < 400
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nodeguard: GPU lost: GPU 5 (0000:c3:00, serial 1650522100005, module 6). Reboot the node.",
+        "nodeguard: GPU lost:",
+        "FATAL  gpu-7 should take no work. GPU lost: GPU 5 (0000:c3:00). Reboot the node.",
+        "FATAL  GPU lost - GPU 5 (0000:c3:00, serial 1650522100005, module 6)",
+        "nodeguard: gpu-lost gpu/0000:c3:00 GPU 0000:c3:00 is lost: gpu-count",
+    ],
+)
+def test_output_of_nodeguard_is_explained_by_its_check(capsys: pytest.CaptureFixture[str], line: str) -> None:
+    assert printed(capsys, line).startswith("gpu-lost - GPU lost")
+
+
+def test_a_file_is_read_from_standard_input(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "a log"
+    log.write_text("CUDA error: out of memory")
+    assert main(["explain", str(log)]) == 3
+    assert f"is a file: write nodeguard explain - < '{log}'" in capsys.readouterr().err
 
 
 def test_a_line_of_nodeguard_for_a_terminal_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
