@@ -16,7 +16,7 @@ from nodeguard.fleet.act.drain_candidates import (
 from nodeguard.fleet.act.drain_limits import DrainUse, drain_usage, within_limits
 from nodeguard.fleet.act.drain_progress import is_quarantined, manual_drains
 from nodeguard.fleet.decide.mark_requests import unconfirmed_requests
-from nodeguard.fleet.decide.restraints import operator_restraint
+from nodeguard.fleet.decide.restraints import operator_restraint, work_restraint
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.policy_rules import drain_after
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
@@ -105,8 +105,10 @@ def node_restraint(planner: Planner, name: str) -> str:
     node, placement = state.nodes.get(uid), state.placements.get(uid)
     if node is not None and node.owner:
         return owner_reason(node)
-    restraint = operator_restraint(placement) if placement is not None else None
-    return restraint.message if restraint is not None else ""
+    if placement is None:
+        return ""
+    restraint = operator_restraint(placement)
+    return work_restraint(placement) if restraint is None else restraint.message
 
 
 def owner_reason(node: InventoryNode) -> str:

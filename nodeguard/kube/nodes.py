@@ -14,12 +14,21 @@ from nodeguard.kube.node_patch import HEALTHY_CONDITION
 from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch, WatchHandler
 from nodeguard.model.json_decoder import JsonDecoder
-from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
+from nodeguard.model.node import (
+    MAINTENANCE_IN_PROGRESS,
+    MAINTENANCE_PLANNED,
+    PREFIX,
+    Node,
+    NodeCondition,
+    Taint,
+)
 
 PATH = "/api/v1/nodes"
 
 # The kubelet's condition.
 _READY_CONDITION = "Ready"
+
+_MAINTENANCE_CONDITIONS = frozenset({MAINTENANCE_PLANNED, MAINTENANCE_IN_PROGRESS})
 
 
 class _Spec(Struct):
@@ -79,6 +88,11 @@ def decode_node(raw: msgspec.Raw | bytes) -> Node:
             for condition in status.conditions
             if condition.type in DRAIN_CONDITIONS
         },
+        maintenance_conditions=frozenset(
+            condition.type
+            for condition in status.conditions
+            if condition.type in _MAINTENANCE_CONDITIONS and condition.status == "True"
+        ),
         gpus=int(gpus) if _COUNT.match(gpus) else 0,
         ready=all(condition.status == "True" for condition in ready),
         not_ready_since=max(

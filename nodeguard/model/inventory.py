@@ -36,6 +36,8 @@ class InventoryNode(Struct, frozen=True):
     """Reason of an operator's hold; empty for none."""
     maintenance: str = ""
     """Reason of an operator's maintenance; empty for none."""
+    planned_maintenance: str = ""
+    """Reason of a maintenance that has not begun; empty for none."""
     job: NodeJob | None = None
     """The job that an operator's scheduler names on the node; None if it names none."""
     owner: str = ""

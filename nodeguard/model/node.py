@@ -28,6 +28,11 @@ DETAILS_PREFIX = "Details: "
 MAX_CONDITION_MESSAGE = 1024
 
 
+# Conditions of a Node in Kubernetes 1.37 (KEP-5683). An administrator, or a program that carries out the
+# maintenance, sets them.
+MAINTENANCE_PLANNED, MAINTENANCE_IN_PROGRESS = "MaintenancePlanned", "MaintenanceInProgress"
+
+
 class NodeCondition(Struct, frozen=True):
     """The condition `NodeguardHealthy`.
 
@@ -70,7 +75,8 @@ class Node(Struct, frozen=True):
     uid: distinguishes it from an earlier Node of the same name. version: the resourceVersion, sent with every
     write of taints. annotations: only keys that start with PREFIX. taints: all, in order. condition:
     NodeguardHealthy, None if absent. drain_conditions: `DrainInProgress` and `Drained`, by type, whichever
-    program set them. gpus: number of GPUs in the node's capacity; 0 if no device plugin or driver reports it.
+    program set them. maintenance_conditions: `MaintenancePlanned` and `MaintenanceInProgress`, those that are
+    True. gpus: number of GPUs in the node's capacity; 0 if no device plugin or driver reports it.
     ready: whether the Ready condition is True. not_ready_since: when it ceased to be, in seconds since the
     epoch; 0 if it is True or this is unknown.
     """
@@ -84,6 +90,7 @@ class Node(Struct, frozen=True):
     unschedulable: bool = False
     condition: NodeCondition | None = None
     drain_conditions: dict[str, NodeCondition] = {}
+    maintenance_conditions: frozenset[str] = frozenset()
     gpus: int = 0
     ready: bool = True
     not_ready_since: float = 0.0

@@ -200,20 +200,32 @@ def test_a_node_with_a_fault_of_all_gpus_is_drained_and_shows_it_until_its_relea
         assert drain_conditions(controlplane, SPARE) == {}
 
 
-def test_a_budget_that_forbids_the_eviction_keeps_the_pod(fleet: Fleet) -> None:
+def test_a_planned_maintenance_or_a_budget_for_one_of_eight_pods_keeps_all_of_them(fleet: Fleet) -> None:
     controlplane, [aggregator] = fleet.cluster, fleet.aggregators
-    with training(fleet, budget=0) as kubelet:
-        scene.inject_gpu_fault(fleet.agents[FAULTY], scene.GPUS[1])
-        aggregator.until(lambda: scene.is_marked(controlplane, FAULTY))
-        aggregator.until(
-            lambda: "team-a/train allows 0 of 1" in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}"))
-        )
+
+    def is_shown(reason: str) -> bool:
+        return reason in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}"))
+
+    with training(fleet, budget=1) as kubelet:
+        plan_maintenance(controlplane, "True")
+        scene.inject_switch_fault(fleet.agents[FAULTY])
+        aggregator.until(lambda: is_shown("planned: condition MaintenancePlanned is True"))
+        assert scene.is_marked(controlplane, FAULTY)
+        plan_maintenance(controlplane, "False")
+        aggregator.until(lambda: is_shown("team-a/train allows 1 of 8"))
         assert not drains(controlplane)
         assert not kubelet.deleted
-        # With the budget relaxed, the pod leaves by itself.
-        controlplane.api.patch(f"{BUDGETS}/train", {"spec": {"minAvailable": 7}})
+        # With the budget relaxed, the pods leave without a further request.
+        controlplane.api.patch(f"{BUDGETS}/train", {"spec": {"minAvailable": 0}})
         aggregator.until(lambda: drain_states(controlplane) == ["Succeeded"])
-        assert len(kubelet.deleted) == 1
+        assert len(kubelet.deleted) == 8
+
+
+def plan_maintenance(cluster: Cluster, status: str) -> None:
+    """Set the condition of a planned maintenance of the faulty node, as a program that maintains nodes does."""
+    condition = {"type": "MaintenancePlanned", "status": status, "reason": "Firmware"}
+    patch = {"status": {"conditions": [condition]}}
+    cluster.api.patch(f"/api/v1/nodes/{FAULTY}/status", patch, "strategic-merge")
 
 
 def test_observe_evicts_nothing_until_an_operator_drains_the_node(

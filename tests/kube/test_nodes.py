@@ -27,6 +27,8 @@ async def test_a_node_is_decoded_without_unused_fields(api: ApiClient, controlpl
         {"type": "NodeguardHealthy", "status": "False", "reason": "Fault", "message": "a GPU is lost"}
     )
     body["status"]["conditions"].append({"type": "Drained", "status": "True", "reason": "KubectlDrain"})
+    for kind, status in (("MaintenancePlanned", "True"), ("MaintenanceInProgress", "False")):
+        body["status"]["conditions"].append({"type": kind, "status": status, "reason": "Firmware"})
     controlplane.api.post("/api/v1/nodes", body)
     raw = await api.request("GET", "/api/v1/nodes/node-1")
     meta = json.loads(raw)["metadata"]
@@ -39,6 +41,7 @@ async def test_a_node_is_decoded_without_unused_fields(api: ApiClient, controlpl
     assert parsed.unschedulable
     assert parsed.condition == NodeCondition("False", "Fault", "a GPU is lost")
     assert parsed.drain_conditions == {"Drained": NodeCondition("True", "KubectlDrain")}
+    assert parsed.maintenance_conditions == {"MaintenancePlanned"}
     assert parsed.gpus == 8
 
 

@@ -40,7 +40,7 @@ from nodeguard.model.mark import (
     MarkRecord,
     NodeMarks,
 )
-from nodeguard.model.node import Node
+from nodeguard.model.node import MAINTENANCE_IN_PROGRESS, MAINTENANCE_PLANNED, Node
 from nodeguard.model.policy import MarkWrites
 
 _EMPTY = MarkRecord()
@@ -294,7 +294,9 @@ def inventory_node(node: Node, record: MarkRecord, owner: str = "") -> Inventory
         not_ready_since=node.not_ready_since,
         out_by_operator=node.unschedulable and not record.cordoned,
         hold=annotated_reason(node.annotations, HOLD_ANNOTATION),
-        maintenance=annotated_reason(node.annotations, MAINTENANCE_ANNOTATION),
+        maintenance=annotated_reason(node.annotations, MAINTENANCE_ANNOTATION)
+        or _condition_reason(node, MAINTENANCE_IN_PROGRESS),
+        planned_maintenance=_condition_reason(node, MAINTENANCE_PLANNED),
         job=_annotated_job(node),
         owner=owner,
     )
@@ -308,6 +310,11 @@ def annotated_reason(annotations: Mapping[str, str], annotation: str) -> str:
     if value is None or value == "false":
         return ""
     return value or f"annotation {annotation}"
+
+
+def _condition_reason(node: Node, condition: str) -> str:
+    """Return a condition of a maintenance as its reason; empty if it is not True."""
+    return f"condition {condition} is True" if condition in node.maintenance_conditions else ""
 
 
 def _annotated_job(node: Node) -> NodeJob | None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import MarkRequest, resource_of
-from nodeguard.fleet.decide.restraints import Restraint
+from nodeguard.fleet.decide.restraints import Restraint, work_restraint
 from nodeguard.fleet.policy_rules import drain_after
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
@@ -135,6 +135,8 @@ def _blocker(
     reasons = ["" if found is None else found.message for found in restraints]
     if all(reasons):
         return reasons[0]
+    if reason := work_restraint(placement):
+        return reason
     domain = next((name for name in placement.domains if name.removeprefix(DOMAIN) in degraded), "")
     return f"its failure domain {domain.removeprefix(DOMAIN)} is degraded" if domain else ""
 

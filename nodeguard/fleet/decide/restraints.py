@@ -88,6 +88,15 @@ def operator_restraint(placement: NodePlacement) -> Restraint | None:
     return None
 
 
+def work_restraint(placement: NodePlacement) -> str:
+    """Return why the pods of a node stay, although nothing forbids a mark; empty for no reason. The program
+    that plans a maintenance decides about the work.
+    """
+    if placement.planned_maintenance:
+        return f"maintenance of the node is planned: {placement.planned_maintenance}"
+    return ""
+
+
 def _diagnosis_restraint(request: MarkRequest, diagnosis: Diagnosis) -> Restraint | None:
     """Return why the diagnosis forbids a requested mark; None if it does not. Only budgets limit the marks of
     facts: each is true on its node.

@@ -22,8 +22,8 @@ class NodePlacement(Struct, frozen=True):
 
     budgets: names of the budgets that its marks are charged to: `fleet`, its pool (`pool/` for none), and
     every failure domain by its path. gpus: how many it has. cordoned_by_user: whether an operator keeps all
-    work away. hold, maintenance: the reason; empty for none. ready: whether the scheduler considers it to be
-    up.
+    work away. hold, maintenance, planned_maintenance: the reason; empty for none. ready: whether the
+    scheduler considers it to be up.
     """
 
     uid: str
@@ -33,6 +33,7 @@ class NodePlacement(Struct, frozen=True):
     cordoned_by_user: bool
     hold: str
     maintenance: str
+    planned_maintenance: str = ""
     ready: bool = True
 
     @property
@@ -66,6 +67,7 @@ def place_node(
         cordoned_by_user=node.out_by_operator and not observed.is_out,
         hold=hold_on_node(policy, node) or "",
         maintenance=maintenance_reason(node, is_out=observed.is_out) or "",
+        planned_maintenance=node.planned_maintenance,
         ready=node.ready,
     )
 

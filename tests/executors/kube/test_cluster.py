@@ -11,7 +11,7 @@ from nodeguard.model.device import Device
 from nodeguard.model.inventory import NO_OBSERVED_MARKS, InventoryNode
 from nodeguard.model.job import NodeJob
 from nodeguard.model.mark import STATE_ANNOTATION, Charge, Mark, MarkCause, MarkRecord, NodeMarks
-from nodeguard.model.node import Node, NodeCondition, Taint
+from nodeguard.model.node import MAINTENANCE_IN_PROGRESS, MAINTENANCE_PLANNED, Node, NodeCondition, Taint
 from nodeguard.model.policy import MarkWrites
 from tests.fleet.cluster_planner import apply_desired
 
@@ -103,6 +103,10 @@ def test_a_node_in_the_terms_of_no_scheduler() -> None:
         "u1", "gpu-1", {"rack": "r1"}, 8, out_by_operator=True, hold="alice",
         maintenance="annotation nodeguard.dev/maintenance", job=NodeJob("4711"),
     )  # fmt: skip
+    both = frozenset({MAINTENANCE_IN_PROGRESS, MAINTENANCE_PLANNED})
+    node, _ = ObservedCluster().update_node(replace(NODE, maintenance_conditions=both))
+    assert node.maintenance == "condition MaintenanceInProgress is True"
+    assert node.planned_maintenance == "condition MaintenancePlanned is True"
 
 
 def test_a_taint_with_another_effect_is_present_and_not_in_effect() -> None:

@@ -10,6 +10,7 @@ from nodeguard.fleet.drains import fleet_drain_candidates, node_drain_candidates
 from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode, DrainRule, DrainWhen
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
+from nodeguard.model.node import MAINTENANCE_IN_PROGRESS, MAINTENANCE_PLANNED
 from nodeguard.model.policy import Hold, InjectionPolicy, Mode, ModeRule
 from tests.fleet.act.drained_fleet import DRAINS, EVICT, OTHER, candidates, faulty, only
 from tests.fleet.scene import Fleet, finding
@@ -64,17 +65,19 @@ def test_the_rule_of_one_check_does_not_hide_another_check_of_the_gpu() -> None:
 
 
 def test_the_pods_of_a_gang_stay_on_a_node_that_an_operator_or_a_webhook_has() -> None:
-    fleet = Fleet(5)
+    fleet = Fleet(6)
     for number, annotation in ((1, HOLD_ANNOTATION), (2, MAINTENANCE_ANNOTATION)):
         fleet.change(number, annotations={annotation: "why"})
     nodes = fleet.planner.state.nodes
     nodes["uid-3"] = replace(nodes["uid-3"], owner="slinky")
-    names = [f"node-{number}" for number in range(5)]
+    fleet.change(4, maintenance_conditions=frozenset({MAINTENANCE_PLANNED}))
+    names = [f"node-{number}" for number in range(6)]
     assert [node_restraint(fleet.planner, name) for name in (*names, "cpu-1", "")] == [
         "",
         "hold on the node: why",
         "the node is under maintenance: why",
         "the receiver of webhook slinky decides about its work",
+        "maintenance of the node is planned: condition MaintenancePlanned is True",
         "",
         "",
         "",
@@ -106,6 +109,13 @@ def test_each_restraint_of_new_marks_blocks_a_drain() -> None:
         fleet = faulty()
         fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, annotation: "why"})
         assert blocker(fleet) == reason
+    for condition, reason in (
+        (MAINTENANCE_IN_PROGRESS, "the node is under maintenance: condition MaintenanceInProgress is True"),
+        (MAINTENANCE_PLANNED, "maintenance of the node is planned: condition MaintenancePlanned is True"),
+    ):
+        fleet = faulty()
+        fleet.change(0, maintenance_conditions=frozenset({condition}))
+        assert blocker(fleet) == reason
     fleet = faulty()
     label = "nvidia.com/gpu-driver-upgrade-state"
     fleet.change(0, labels={**fleet.nodes["uid-0"].labels, label: "pod-deletion-required"})
@@ -118,6 +128,17 @@ def test_each_restraint_of_new_marks_blocks_a_drain() -> None:
     for _ in range(40):
         fleet.after(30.0, quiet=fleet.nodes.keys() - {"uid-0"})
     assert "stale" in blocker(fleet) or "report" in blocker(fleet)
+
+
+def test_a_planned_maintenance_keeps_the_pods_and_forbids_no_mark() -> None:
+    fleet = Fleet(16, DRAINS)
+    fleet.change(0, maintenance_conditions=frozenset({MAINTENANCE_PLANNED}))
+    fleet.report(0, finding())
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+    assert only(fleet).blocker == "maintenance of the node is planned: condition MaintenancePlanned is True"
+    fleet.change(0, maintenance_conditions=frozenset())
+    assert only(fleet).blocker == ""
 
 
 def test_a_drain_by_hand_needs_no_rule_but_drains_that_are_enabled() -> None:
