@@ -94,8 +94,21 @@ def test_a_pod_is_read_with_all_that_a_drain_needs() -> None:
 
 
 def test_a_job_of_volcano_is_no_job_of_kubernetes_with_failures_to_read() -> None:
-    """Its pods, as the controller of Volcano 1.15 creates them, have an owner of the same kind."""
-    volcano = read(pod(metadata={"ownerReferences": [owner("Job", "batch.volcano.sh/v1alpha1")]}))
+    """With the metadata that the controller of Volcano 1.15.1 gave to a pod."""
+    uid = "ecceae3d-6cfa-4a45-a192-50a590f92c6e"
+    metadata = {
+        "labels": {
+            "volcano.sh/job-name": "train",
+            "volcano.sh/job-namespace": "team-a",
+            "volcano.sh/queue-name": "default",
+            "volcano.sh/task-index": "0",
+            "volcano.sh/task-spec": "worker",
+        },
+        "annotations": {"scheduling.k8s.io/group-name": f"train-{uid}", "volcano.sh/job-version": "0"},
+        "ownerReferences": [owner("Job", "batch.volcano.sh/v1alpha1")],
+    }
+    volcano = read(pod(metadata=metadata))
+    assert (volcano.key.job, volcano.group) == ("team-a/train", None)
     assert (volcano.controller, volcano.batch_job) == ("Job", "")
 
 
