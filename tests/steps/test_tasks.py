@@ -142,8 +142,12 @@ def test_a_policy_is_tested_on_the_history_of_an_aggregator(reader: Reader) -> N
     reader.close("agent", "aggregator")
     machine.run("cp /var/lib/nodeguard/history.sqlite history-a.sqlite; cp history-a.sqlite history-b.sqlite")
     check = "nodeguard policy check next.yaml --current now.yaml --against history-a.sqlite"
-    outputs = reader.follow(BACKTEST, "Play it through a policy", names={in_pod: ""}, codes={check: (0, 1)})
+    in_use = "/etc/nodeguard/policy.yaml"
+    piped = f"{in_pod} nodeguard policy check - --current {in_use} --against /var/lib/nodeguard < policy.yaml"
+    names, codes = {in_pod: "", in_use: "now.yaml"}, dict.fromkeys((check, piped), (0, 1))
+    outputs = reader.follow(BACKTEST, "Play it through a policy", names=names, codes=codes)
     assert "now.yaml marks 1; next.yaml marks 1." in joined(outputs.pop(check))
+    assert "now.yaml marks 1; standard input marks 1." in joined(outputs.pop(piped))
     heads = [output.partition("\n")[0] for output in outputs.values()]
     assert [head.startswith(begin) for head in heads] == [True, True, True]
     expected = ["/dev/stdin marks 1.", "now.yaml marks 1; next.yaml marks 1.", "policy.yaml marks 1."]
