@@ -36,7 +36,7 @@ EXECUTE: set[Right] = {
 PEOPLE: dict[str, tuple[str, set[Right]]] = {
     "reader": (VIEWER, READ),
     "sre": (OPERATOR, OPERATE),
-    "root": (ADMIN, EXECUTE),
+    "root": (ADMIN, EXECUTE | READ),
 }
 
 
@@ -72,11 +72,25 @@ def rendered_roles(helm: Helm, values: dict[str, Any]) -> dict[str, str]:
                 f"RoleBinding/{ADMIN}": NAMESPACE,
             },
         ),
+        (
+            {"roles": {"viewer": {"enabled": False}, "admin": {"enabled": True, **PEOPLE_OF}}},
+            {f"ClusterRole/{OPERATOR}": "", f"Role/{ADMIN}": NAMESPACE, f"RoleBinding/{ADMIN}": NAMESPACE},
+        ),
     ],
-    ids=["default", "none", "without the policies", "bound"],
+    ids=["default", "none", "without the policies", "bound", "admins without the viewer"],
 )
 def test_each_switch_renders_its_role(values: dict[str, Any], expected: dict[str, str], helm: Helm) -> None:
     assert rendered_roles(helm, values) == expected
+
+
+def test_admins_are_viewers_too(helm: Helm) -> None:
+    viewers, admins = {"users": ["ada"]}, {"enabled": True, "users": ["root"], "groups": ["gpu-admins"]}
+    [binding] = [
+        item
+        for item in helm.template({"roles": {"viewer": viewers, "admin": admins}})
+        if (item["kind"], item["metadata"]["name"]) == ("ClusterRoleBinding", VIEWER)
+    ]
+    assert [subject["name"] for subject in binding["subjects"]] == ["ada", "root", "gpu-admins"]
 
 
 @pytest.mark.parametrize("people", [{"users": ["ada"]}, {"groups": ["gpu-admins"]}])
@@ -115,7 +129,7 @@ def test_a_role_gives_exactly_its_rights(installed: Cluster, account: str) -> No
     role, expected = PEOPLE[account]
     for namespace in (NAMESPACE, "default", "kube-system"):
         granted = rights(installed, account, namespace) - rights(installed, UNPRIVILEGED, namespace)
-        assert granted == (expected if role != ADMIN or namespace == NAMESPACE else set())
+        assert granted == (expected if role != ADMIN or namespace == NAMESPACE else READ)
 
 
 def test_a_group_has_the_rights_of_its_role(installed: Cluster) -> None:
