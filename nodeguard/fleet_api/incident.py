@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import resource_of
+from nodeguard.fleet.diagnosis.results import CHECK
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.domain import guidance
 from nodeguard.fleet_api.job_outcomes import job_outcomes, rejected_pods_view
@@ -30,6 +31,14 @@ from nodeguard.model.job import limit_jobs
 from nodeguard.model.mark import Mark
 from nodeguard.model.natural_order import NaturalOrder, natural_order
 from nodeguard.model.projection import project
+
+# What people do about a suppressed check, as the runbook of NodeguardCheckSuppressed.
+_SUPPRESSED_CHECK = Guidance(
+    owner="the team that runs the nodes",
+    first="What these nodes got before: driver, agent or catalogue. Roll it back if the check is wrong.",
+    nodes="Leave them in service. If another source confirms the fault, cordon as many as the work allows.",
+    end="The check fires on few nodes for half an hour. nodeguard incidents clear NAME ends it at once.",
+)
 
 # Limit of a response.
 MAX_INCIDENTS = 1000
@@ -237,8 +246,14 @@ def _shown(planner: Planner, incident: Incident, decision: OperatorDecision, now
 
 
 def _guidance(planner: Planner, incident: Incident) -> Guidance | None:
-    """Return what people do about the degraded domain of an incident; None for another incident."""
-    return guidance(planner, (incident.cause,)) if incident.domain and incident.is_open else None
+    """Return what people do about an open incident of a degraded domain or a suppressed check; None for
+    another incident.
+    """
+    if not incident.is_open:
+        return None
+    if incident.target.startswith(CHECK):
+        return _SUPPRESSED_CHECK
+    return guidance(planner, (incident.cause,)) if incident.domain else None
 
 
 def latest_end(

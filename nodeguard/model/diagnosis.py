@@ -42,7 +42,7 @@ _Guide = Annotated[str, Meta(min_length=1, max_length=300)]
 
 
 class Guidance(Struct, frozen=True, forbid_unknown_fields=True):
-    """What people do about a degraded domain."""
+    """What people do about a degraded domain, or a suppressed check."""
 
     owner: Annotated[str, Meta(min_length=1, max_length=100)]
     """The team that acts, with an article: `the network team`."""

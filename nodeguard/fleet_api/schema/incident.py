@@ -101,7 +101,7 @@ class IncidentView(Struct, frozen=True):
     mark: str | None = None
     """The most severe mark that is in effect for it, as last recorded."""
     guidance: Guidance | None = None
-    """What people do about a degraded domain; null for other incidents."""
+    """What people do about a degraded domain or a suppressed check; null for other incidents."""
 
 
 class IncidentList(Struct, frozen=True):

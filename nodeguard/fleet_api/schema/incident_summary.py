@@ -66,7 +66,7 @@ class IncidentSummary(Struct, frozen=True):
     mark: str | None = None
     """The most severe mark that is in effect for it; null for none."""
     guidance: Guidance | None = None
-    """What people do about a degraded domain; null for other incidents."""
+    """What people do about a degraded domain or a suppressed check; null for other incidents."""
     groups: tuple[StateGroup, ...] = ()
     """Nodes of all incidents in this row by state, those that still take work first; empty in a list of
     single incidents."""

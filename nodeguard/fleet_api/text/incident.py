@@ -111,7 +111,7 @@ def _facts(incident: IncidentView) -> Iterator[Field]:
     yield from rejected_pods_fields(incident.rejected_pods)
     if incident.component:
         yield Field("component" if incident.node else "only with", incident.component)
-    if incident.action != Action.NONE:
+    if incident.action != Action.NONE and (incident.guidance is None or incident.domain):
         yield Field("action", incident.action.phrase)
         yield from commands(incident.how)
     if incident.acknowledged:

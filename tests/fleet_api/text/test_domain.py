@@ -249,6 +249,8 @@ def test_a_suppressed_check() -> None:
     WARNING  check gpu-lost: suppressed, 20 s old
              it fires on 6 nodes that no failure domain explains; up to 4 within 10 min may be chance;
              no other source confirms it: a false alarm
+             The team that runs the nodes acts. Look first: What these nodes got before: driver, agent
+             or catalogue. Roll it back if the check is wrong.
              nodeguard describe incident check-gpu-lost-b567aef3
     """)
     [name] = fleet.planner.tracker.recorded.by_uid[""]
@@ -262,8 +264,15 @@ def test_a_suppressed_check() -> None:
       changed     2023-11-14 22:25:21 UTC, just now
       message     check gpu-lost is suppressed: it fires on 6 nodes that no failure domain explains; up
                   to 4 within 10 min may be chance; no other source confirms it: a false alarm
-      action      monitor the fault
       see         nodeguard explain gpu-lost
+
+    WHAT TO DO  The team that runs the nodes acts
+      look first  What these nodes got before: driver, agent or catalogue. Roll it back if the check is
+                  wrong.
+      nodes       Leave them in service. If another source confirms the fault, cordon as many as the
+                  work allows.
+      ends        The check fires on few nodes for half an hour. nodeguard incidents clear NAME ends it
+                  at once.
 
     FATAL  gpu-lost - node-0, GPU 0000:3b:00
       message     gpu-lost at gpu/0000:3b:00
