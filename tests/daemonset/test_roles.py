@@ -18,7 +18,11 @@ pytestmark = pytest.mark.slow
 VIEWER, OPERATOR, ADMIN = "nodeguard-viewer", "nodeguard-operator", "nodeguard-admin"
 PEOPLE_OF = {"users": ["ada"], "groups": ["gpu-operators"]}
 
-READ: set[Right] = {("nodeguard.dev", "nodeincidents", verb) for verb in ("get", "list", "watch")}
+READ: set[Right] = {
+    ("nodeguard.dev", kind, verb)
+    for kind in ("nodeincidents", "nodeactions")
+    for verb in ("get", "list", "watch")
+}
 OPERATE: set[Right] = READ | {
     ("nodeguard.dev", "nodeincidents", "patch"),
     ("nodeguard.dev", "marks", "delete"),

@@ -16,7 +16,7 @@ from tests.controlplane.cluster import Cluster
 from tests.daemonset.manifests import NAMESPACE
 from tests.e2e import scene
 from tests.e2e.fleet import Fleet
-from tests.e2e.laptop import Laptop
+from tests.e2e.laptop import USER, Laptop
 from tests.e2e.scene import ENFORCED, running_fleet
 
 pytestmark = pytest.mark.slow
@@ -41,8 +41,12 @@ def test_what_each_role_may_do(controlplane: Cluster, tmp_path: Path) -> None:
         reader.give("clusterrole", "nodeguard-viewer")
         a_viewer_reads_incidents(reader, fleet)
         a_viewer_runs_nothing_in_pods(reader)
+        a_viewer_decides_nothing(reader)
         the_options_name_the_cluster(reader)
         a_user_is_impersonated(controlplane, reader, tmp_path)
+        operator = Laptop(controlplane, "operator", tmp_path)
+        operator.give("clusterrole", "nodeguard-operator")
+        an_operator_decides_without_a_right_in_pods(operator, fleet)
 
 
 def recorded_state(cluster: Cluster) -> str:
@@ -89,6 +93,32 @@ def a_viewer_runs_nothing_in_pods(reader: Laptop) -> None:
         f"kubectl nodeguard get: you have no right to run commands in pods of the namespace {NAMESPACE}: the Role "
         f"nodeguard-admin (value roles.admin.enabled of the chart) gives it, {_ROLES}\n"
     )
+
+
+def a_viewer_decides_nothing(reader: Laptop) -> None:
+    assert reader.run("incidents", "acknowledge", NODE, code=3) == (
+        "kubectl nodeguard incidents: you have no right to decide about incidents: the ClusterRole nodeguard-operator "
+        f"gives it, {_ROLES}\n"
+    )
+
+
+def an_operator_decides_without_a_right_in_pods(operator: Laptop, fleet: Fleet) -> None:
+    [aggregator] = fleet.aggregators
+    [name] = [item["name"] for item in aggregator.query("/v1/incidents")["incidents"]]
+    printed = "kubectl nodeguard incidents acknowledge gpu-7/gpu-lost"
+    acknowledged = operator.run_printed(printed, **{"gpu-lost": "gpu-gsp-failure"})
+    assert acknowledged == f"{name} is acknowledged\n"
+    aggregator.until(lambda: aggregator.query(f"/v1/incidents/{name}")["acknowledged"] == USER)
+    assert "there is nothing to withdraw" in operator.run("incidents", "withdraw", NODE, code=3)
+    false_alarm = ("incidents", "clear", NODE, "--false-alarm", "--reason", "a test")
+    # It waits for the agent, which the NodeAction records.
+    assert operator.run(*false_alarm).startswith(f"{name} is recorded as a false alarm; ")
+    full = json.loads(operator.run("describe", "incident", name, "-o", "json"))
+    assert full["clear_result"] == "done"
+    assert (full["false_alarm"]["by"], full["false_alarm"]["reason"]) == (USER, "a test")
+    aggregator.until(lambda: recorded_state(fleet.cluster) == "Resolved")
+    assert f"{name} is over already" in operator.run("incidents", "acknowledge", NODE, code=3)
+    assert "is no longer recorded as a false alarm" in operator.run("incidents", "withdraw", NODE)
 
 
 def the_options_name_the_cluster(reader: Laptop) -> None:

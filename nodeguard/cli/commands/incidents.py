@@ -7,8 +7,14 @@ from argparse import Namespace
 
 from msgspec import Struct
 
-from nodeguard.aggregator.api.requests import IncidentAction
-from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, quote_name, resolve_incident
+from nodeguard.aggregator.api.requests import ActionResult, IncidentAction
+from nodeguard.cli.aggregator_client import (
+    AggregatorClient,
+    add_socket,
+    print_result,
+    quote_name,
+    resolve_incident,
+)
 from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.progress import progress
 from nodeguard.cli.streams import document_or_text, print_output, require_fit
@@ -46,13 +52,14 @@ class ClearOutput(Struct, frozen=True):
 def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     decision = _decision(options)
-    client = AggregatorClient(options)
+    client = options.connect(options)
     name = resolve_incident(client, options.name)
     target = f"incidents/{quote_name(name)}"
     if options.verb == "clear" and not options.no_wait:
         _clear(client, target, decision, options.output)
     else:
-        client.post_and_print(target, decision, options.output)
+        require_fit(ActionResult(""), options.output)
+        print_result(client.post(target, decision), options.output)
     return OK
 
 

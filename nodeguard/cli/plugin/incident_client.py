@@ -1,33 +1,48 @@
-"""Incidents as NodeIncidents record them: the answers of the aggregator's API, without an aggregator.
+"""Incidents as NodeIncidents record them: the answers of the aggregator's API, without an aggregator, and
+decisions about incidents in their spec.
 
 A NodeIncident has no grace periods, no latest reason of a withheld mark, and not what a mark waits for.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from msgspec import Raw, Struct
 
+from nodeguard.aggregator.api.decisions import IncidentDecisions
+from nodeguard.aggregator.api.requests import ActionResult, IncidentAction
+from nodeguard.aggregator.api.responses import RefusedError
+from nodeguard.aggregator.backends.kubernetes_actions import KubernetesOperatorActions
+from nodeguard.aggregator.backends.operator_actions import OperatorActionError
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.cli.aggregator_client import NotFoundError
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.plugin.cluster import ask, missing_right
 from nodeguard.cli.plugin.options import ClusterOptions
 from nodeguard.cli.usage import UsageError
+from nodeguard.fleet.act.clears import with_answers
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.kube.action_object import decode_action
+from nodeguard.kube.action_store import actions_path
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.errors import decoded
 from nodeguard.kube.incident_object import API_VERSION, ObservedIncident, decode_incident
 from nodeguard.kube.incident_projection import to_incident
-from nodeguard.kube.reading import Right, has_right, list_objects
-from nodeguard.model.incident import IncidentState
+from nodeguard.kube.reading import Right, get_object, has_right, list_objects
+from nodeguard.model.action import NodeAction
+from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.policy import default_policy
 
+_GROUP = "nodeguard.dev"
+# A name of an object; a person may write something else, such as NODE/CHECK.
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _UNRESOLVED = frozenset(IncidentState) - {IncidentState.RESOLVED}
 
 _Response = TypeVar("_Response", bound=Struct)
@@ -47,11 +62,9 @@ class IncidentClient:
         address = urlsplit(target)
         name, query = unquote(address.path.partition("/")[2]), parse_qs(address.query)
         node = query.get("node", [""])[0]
-        observed = ask(self._options, partial(_read, self._options))
-        incidents = [incident for item in observed if (incident := to_incident(item)) is not None]
-        planner, now = Planner(self._policy, self._checks), current_instant()
-        planner.restore_incidents(item for item in incidents if node in {"", item.node})
-        decisions = {item.name: item.decision for item in observed}
+        objects = ask(self._options, partial(_read, self._options, name))
+        now = current_instant()
+        planner, decisions = self._restored(objects, node)
         service = ServiceState("", is_leader=False, started=now.mono, decisions=decisions)
         response: Struct | None
         if name:
@@ -64,26 +77,104 @@ class IncidentClient:
             raise NotFoundError(f"incident '{name}' not found: see nodeguard get incidents --all")
         return response
 
+    def post(self, target: str, body: IncidentAction) -> ActionResult:
+        """Record a decision in the spec of an incident; return its outcome. target: `incidents/NAME`. Raises
+        UsageError.
+        """
+        name = unquote(target.partition("/")[2])
+        return ask(self._options, partial(self._decide, name, body))
+
+    async def _decide(self, name: str, wanted: IncidentAction, client: ApiClient) -> ActionResult:
+        planner, recorded = self._restored(await _read(self._options, name, client))
+        # It records decisions about incidents only.
+        actions = KubernetesOperatorActions(client, self._options.namespace, lambda _: None, lambda _: ())
+        decisions = IncidentDecisions(planner, actions, recorded, current_instant().wall)
+        try:
+            return ActionResult(await decisions.carry_out(name, wanted))
+        except (RefusedError, OperatorActionError) as error:
+            raise UsageError(str(error)) from None
+
+    def _restored(self, objects: _Objects, node: str = "") -> tuple[Planner, Mapping[str, OperatorDecision]]:
+        """Return a planner with the incidents of a node, or of all, and the decisions with their answers."""
+        incidents = [incident for item in objects.incidents if (incident := to_incident(item)) is not None]
+        planner = Planner(self._policy, self._checks)
+        planner.restore_incidents(item for item in incidents if node in {"", item.node})
+        decisions = {item.name: item.decision for item in objects.incidents}
+        if objects.actions is None:
+            return planner, decisions
+        return planner, with_answers(decisions, objects.actions, planner.incident)
+
+
+def may_decide_in_pod(options: ClusterOptions) -> bool:
+    """Return whether a decision about an incident is made in the pod of the leader, which knows more; else
+    the user records it in the NodeIncident. Raises UsageError where the user may do neither.
+    """
+    return ask(options, partial(_may_decide_in_pod, options))
+
+
+async def _may_decide_in_pod(options: ClusterOptions, client: ApiClient) -> bool:
+    if await has_right(client, Right("create", "", "pods/exec", options.namespace)):
+        return True
+    if await has_right(client, Right("patch", _GROUP, "nodeincidents", "")):
+        return False
+    raise missing_right(options, "decide about incidents", "the ClusterRole nodeguard-operator")
+
 
 def _states(names: list[str]) -> frozenset[IncidentState]:
     """Return states by name; `all` for all of them."""
     return frozenset(state for state in IncidentState if {"all", state.slug} & set(names))
 
 
-async def _read(options: ClusterOptions, client: ApiClient) -> list[ObservedIncident]:
+class _Objects(NamedTuple):
+    """What the cluster has. actions: None where none is needed, or the user may not read them."""
+
+    incidents: Sequence[ObservedIncident]
+    actions: Sequence[NodeAction] | None
+
+
+async def _read(options: ClusterOptions, name: str, client: ApiClient) -> _Objects:
+    """Read an incident, or all if the name is empty, and the answers to clears. Raises UsageError and
+    ApiError.
+    """
+    incidents = await _incidents(options, name, client)
+    if not any(item.decision.clear for item in incidents):
+        return _Objects(incidents, None)
+    try:
+        seen = [
+            decode_action(item) async for item in list_objects(client, actions_path(options.namespace), Raw)
+        ]
+    except ApiError as error:
+        if error.status not in {403, 404}:
+            raise
+        return _Objects(incidents, None)
+    return _Objects(incidents, [item.action for item in seen if item.action is not None])
+
+
+async def _incidents(options: ClusterOptions, name: str, client: ApiClient) -> list[ObservedIncident]:
     path = f"/apis/{API_VERSION}/nodeincidents"
     try:
-        return [
-            decoded(decode_incident, bytes(item), "a NodeIncident")
-            async for item in list_objects(client, path, Raw)
-        ]
+        if name:
+            objects = await _named(client, f"{path}/{name}") if _NAME.fullmatch(name) else []
+        else:
+            objects = [item async for item in list_objects(client, path, Raw)]
+        return [decoded(decode_incident, bytes(item), "a NodeIncident") for item in objects]
     except ApiError as error:
         if error.status == 403:
             # It raises the reason where the caller may not impersonate the user.
-            await has_right(client, Right("list", "nodeguard.dev", "nodeincidents", ""))
+            await has_right(client, Right("list", _GROUP, "nodeincidents", ""))
             raise missing_right(options, "list NodeIncidents", "the ClusterRole nodeguard-viewer") from None
         if error.status == 404:
             raise UsageError(
                 "this cluster has no NodeIncidents: install nodeguard there, or set --context"
             ) from None
+        raise
+
+
+async def _named(client: ApiClient, path: str) -> list[Raw]:
+    """Return the object at a path, as a list; empty if there is none. Raises ApiError."""
+    try:
+        return [await get_object(client, path, Raw)]
+    except ApiError as error:
+        if error.status == 404:
+            return []
         raise

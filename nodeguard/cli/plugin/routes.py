@@ -19,10 +19,13 @@ RECORDS_OPERATOR = frozenset({"clear", "drain", "gpus", "incidents", "pause", "r
 
 
 class Route(Enum):
-    """Where a command runs: here, here from NodeIncidents, in the pod of the leader, or on a node."""
+    """Where a command runs: here, here from NodeIncidents, in the pod of the leader, or on a node.
+    DECISION: in the pod, or in the NodeIncident if the user may only patch it.
+    """
 
     HERE = "here"
     INCIDENTS = "incidents"
+    DECISION = "decision"
     POD = "pod"
     NODE = "node"
 
@@ -42,6 +45,8 @@ def route(name: str, options: Namespace) -> Route:
             return Route.INCIDENTS
         case "describe" if options.kind == "incident":
             return Route.INCIDENTS
+        case "incidents":
+            return Route.DECISION
         case "get" if options.resource == "checks":
             return Route.HERE
         case "unmark" if options.without_aggregator:

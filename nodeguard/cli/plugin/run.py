@@ -17,8 +17,8 @@ _USAGE = f"""\
 usage: kubectl nodeguard [OPTION]… COMMAND [OPTION]…
 
 The nodeguard command for a cluster, with your rights there. Commands for the fleet run in the pod of the
-active aggregator, by kubectl exec. get incidents and describe incident read NodeIncidents. The others run
-here.
+active aggregator, by kubectl exec. get incidents and describe incident read NodeIncidents, and incidents
+writes them if you may not run commands in pods. The others run here.
 
 Options, as of kubectl:
   --context NAME, --kubeconfig FILE  the cluster
@@ -50,10 +50,15 @@ def run_plugin(words: Sequence[str]) -> int:
     if place is Route.HERE:
         return _run_here(cluster, command)
     try:
-        from nodeguard.cli.plugin.incident_client import IncidentClient  # noqa: PLC0415 - needs the aggregator's packages
+        from nodeguard.cli.plugin.incident_client import (  # noqa: PLC0415 - needs the aggregator's packages
+            IncidentClient,
+            may_decide_in_pod,
+        )
         from nodeguard.cli.plugin.pod import AGENT_ROOT, run_in_pod, run_on_node  # noqa: PLC0415
     except ModuleNotFoundError:
         raise UsageError(MISSING_EXTRA) from None
+    if place is Route.DECISION:
+        place = Route.POD if may_decide_in_pod(cluster) else Route.INCIDENTS
     if place is Route.INCIDENTS:
         options.connect = lambda _: IncidentClient(cluster)
         code: int = module.run(options)

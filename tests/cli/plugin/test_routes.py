@@ -32,7 +32,7 @@ PLACES = {
     "describe node/gpu-7": Route.POD,
     "unmark gpu-7": Route.POD,
     "drain node gpu-7 --dry-run": Route.POD,
-    "incidents clear NAME": Route.POD,
+    "incidents clear NAME": Route.DECISION,
     "report": Route.POD,
     "status": Route.POD,
     "gpus detach -d 30m --node gpu-7": Route.POD,
