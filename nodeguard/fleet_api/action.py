@@ -42,10 +42,11 @@ def list_actions(service: ServiceState, now: Instant, uid: str = "") -> ActionLi
 
 
 def node_actions(service: ServiceState, uid: str, now: Instant) -> tuple[tuple[ActionView, ...], int]:
-    """Return the latest actions of a node, and the number of the others. A finished one stays for a day.
-    Requests that fail again in the same way are one.
+    """Return the latest actions of a node, unfinished ones first, and the number of the others. A finished
+    one stays for a day. Requests that fail again in the same way are one.
     """
     series, running = _series(_latest_attempts(service.actions, uid)), running_drains(service)
+    series.sort(key=lambda actions: actions[0].state.is_finished)
     shown, others = series[:_SHOWN], series[_SHOWN:]
     views = tuple(
         replace(action_view(action, now, running.get((action.uid, action.pods))), times=1 + len(earlier))

@@ -108,8 +108,10 @@ def _recorded(
     elif not action.state.is_finished:
         state = JobState.LEAVES
         reason = dict(report.job_reasons).get(job, report.reason) if report is not None else ""
+    elif remaining is None:
+        state, reason = JobState.UNKNOWN, action.message
     else:
-        state, reason = JobState.UNKNOWN if gone is None else JobState.PARTLY_EVICTED, action.message
+        state, reason = JobState.PARTLY_EVICTED, _end(action, remaining, uids)
     return JobOutcomeView(
         job,
         action.node,
@@ -121,6 +123,16 @@ def _recorded(
         reason,
         action.key,
     )
+
+
+def _end(action: NodeAction, remaining: frozenset[str], uids: Collection[str]) -> str:
+    """Return how a failed drain ended for a job. Its message is about the pods of all jobs that it left.
+    remaining: uids of these. uids: of the pods of the job.
+    """
+    if remaining.issubset(uids):
+        return action.message
+    names = ", ".join(str(pod) for pod in action.pods if pod.uid in remaining and pod.uid in uids)
+    return f"the drain failed, and left {names}: decide whether to delete these pods by hand"
 
 
 def _remaining(action: NodeAction, report: DrainReport | None) -> frozenset[str] | None:

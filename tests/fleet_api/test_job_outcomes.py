@@ -222,6 +222,43 @@ def test_rejected_pods_are_shown_with_a_fatal_incident(pods: RejectedPods, text:
     assert shown == {Health.FATAL: text, Health.SUSPECT: None}
 
 
+def test_a_failed_drain_names_the_pods_of_a_job_that_it_left() -> None:
+    message = "1 of 3 pods gone after 30m; team-a/train-1, team-a/eval-0 are still ending: decide"
+    failed = replace(RUNNING, state=ActionState.FAILED, remaining=("uid-1", "uid-2"), message=message)
+    end = "the drain failed, and left team-a/{}: decide whether to delete these pods by hand"
+    assert texts(failed) == lines(
+        f"{TRAIN}: 1 of 2 pods gone, evicted {SINCE}: {end.format('train-1')}",
+        f"{EVAL}: 0 of 1 pod gone, evicted {SINCE}: {end.format('eval-0')}",
+    )
+
+
+@pytest.mark.parametrize("state", [ActionState.RUNNING, ActionState.FAILED])
+def test_a_node_shows_the_reason_of_a_drain_once(state: ActionState) -> None:
+    fleet = Fleet(8)
+    fleet.planner.state.update_jobs("uid-1", (NodeJob(TRAIN),))
+    fleet.report(1, finding())
+    fleet.after(10.0)
+    fleet.carry_out()
+    reason = "team-a/train-1 is still ending"
+    remaining = ("uid-1",)
+    drains: tuple[DrainReport, ...] = ()
+    drain = replace(
+        RUNNING, node="node-1", uid="uid-1", created_at=int(fleet.wall), begun_at=int(fleet.wall), state=state
+    )
+    if state == ActionState.FAILED:
+        drain = replace(drain, message=reason, remaining=remaining)
+    else:
+        running = report(DrainState.RUNNING, node="node-1", uid="uid-1", reason=reason, remaining=remaining)
+        drains = (running,)
+    view = describe_node(fleet.planner, replace(LEADER, actions=(drain,), drains=drains), "node-1", fleet.now)
+    assert view is not None
+    shown = facts(node_view(view))
+    assert shown["action"].endswith(reason)
+    assert "drain" not in shown
+    assert shown["jobs"].startswith(f"{TRAIN}: 1 of 2 pods gone, evicted by the drain of node-1 since ")
+    assert reason not in shown["jobs"]
+
+
 def test_incident_and_node_show_the_same_outcomes_until_the_quarantine_is_released() -> None:
     fleet = Fleet(8)
     fleet.planner.state.update_jobs("uid-1", (NodeJob(TRAIN), NodeJob(OTHER)))

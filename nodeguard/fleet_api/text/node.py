@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet_api.action import drain_purpose
 from nodeguard.fleet_api.schema.action import ActionView
+from nodeguard.fleet_api.schema.job import JobOutcomeView
 from nodeguard.fleet_api.schema.node import ChargeView, MarkRequestView, MarkView, NodeView
 from nodeguard.fleet_api.text.drain import drain_fields
 from nodeguard.fleet_api.text.fault import (
@@ -144,7 +146,8 @@ def _facts(node: NodeView) -> Iterator[Field]:
         yield refused_field(node.refused_messages)
     for fault in node.injected_faults:
         yield injected_field(fault, with_node=False)
-    yield from drain_fields(node.drains)
+    # The field of its action has a drain that runs.
+    yield from drain_fields([drain for drain in node.drains if drain.state != DrainState.RUNNING])
     if node.drains_known_by:
         yield Field("drain", f"only the leader shows it: {node.drains_known_by}", "dim")
     for action in node.actions:
@@ -160,7 +163,7 @@ def _facts(node: NodeView) -> Iterator[Field]:
         yield Field("runs", ", ".join(filter(None, versions)))
     placement = (f"pool {node.pool}" if node.pool else "no pool", *node.domains)
     yield Field("hardware", f"{count_noun(node.gpus, 'GPU')}; {', '.join(placement)}")
-    yield from job_fields(node.jobs, 0, node.job_outcomes)
+    yield from job_fields(node.jobs, 0, _without_repeated_reasons(node))
     yield from rejected_pods_fields(node.rejected_pods)
     yield from _operation(node)
     for offender in node.repeat_offenders:
@@ -188,12 +191,20 @@ def _action(action: ActionView) -> Field:
     if not is_drain:
         state = _ACTION_STATES.get(action.state, state)
     elif action.kind == ActionKind.DRAIN and action.state == ActionState.RUNNING:
-        # The field of the drain has what it waits for.
-        message = f"{action.carried_out} of {count_noun(action.parts, 'pod')} gone"
+        state = f"{state}, {action.carried_out} of {count_noun(action.parts, 'pod')} gone"
     times = f"requested {action.times} times, the last by" if action.times > 1 else "requested by"
     by = f"for the {drain_purpose(action)}" if is_drain else f"{times} {action.request}"
     text = f"{action.purpose}, {by}, {format_age(action.age)}: {state}"
     return Field("action", f"{text}: {message}" if message else text)
+
+
+def _without_repeated_reasons(node: NodeView) -> list[JobOutcomeView]:
+    """Return what drains do with the pods of the jobs, without reasons that the field of an action has."""
+    messages = {action.name: action.message for action in node.actions}
+    return [
+        replace(outcome, reason="") if messages.get(outcome.action) == outcome.reason else outcome
+        for outcome in node.job_outcomes
+    ]
 
 
 def _operation(node: NodeView) -> Iterator[Field]:
