@@ -129,6 +129,13 @@ def test_a_fatal_finding_drains_the_node_once(site: Site) -> None:
     assert site.node.log() == []
 
 
+def test_the_reason_begins_with_the_worst_of_several_findings(site: Site) -> None:
+    site.node.replays("bad-night")
+    assert site.node.run("gpu-1") == 1
+    fault = "GPU lost: GPU 5 (0000:c3:00, serial 1650522100005, module 6). Reboot the node."
+    assert site.slurm.reason("gpu-1").startswith(f"nodeguard: {fault} 2 fatal, 1 suspect, 1 warning. [")
+
+
 def test_a_rehearsal_drains_a_healthy_node(site: Site) -> None:
     program = f'cd {ROOT}; exec {sys.executable} -m nodeguard.cli.main "$@"'
     site.node.install("nodeguard", program)
