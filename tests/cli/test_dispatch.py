@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import shlex
 import signal
@@ -77,7 +78,7 @@ def test_each_example_of_a_help_is_a_valid_command_line(
     assert parser.examples
     for example in parser.examples:
         assert f"\n  {example}\n" in text
-        written = example.removeprefix("source <(").removesuffix(")").partition(" > ")[0]
+        written = re.split(" [>|] ", example.removeprefix("source <(").removesuffix(")"))[0]
         program, name, *words = shlex.split(written)
         assert (program, name) == ("nodeguard", command.name)
         parser.parse_args(words)

@@ -277,6 +277,18 @@ def test_slurmd_runs_it_at_an_interval(tmp_path: Path) -> None:
             assert slurm.reason("gpu-1").startswith("nodeguard: GPU lost")
 
 
+def test_a_prolog_that_was_deleted_first_drains_the_node(site: Site) -> None:
+    """So the page has another order of removal."""
+    removed = site.node.script.rename(site.node.script.with_suffix(".removed"))
+    try:
+        site.slurm.ask("sbatch", "-w", "gpu-1", "-o", "/dev/null", "--wrap", "true")
+        until(lambda: "DRAIN" in site.slurm.state("gpu-1"))
+        assert site.slurm.reason("gpu-1").startswith("Prolog error")
+    finally:
+        removed.rename(site.node.script)
+        site.slurm.ask("scancel", "--user", "root")
+
+
 def test_as_epilog_it_drains_the_node_of_a_job_with_the_fault_as_its_reason(tmp_path: Path) -> None:
     with closing(Node(tmp_path / "node")) as node:
         node.replays(HEALTHY)

@@ -127,5 +127,5 @@ def build_parser() -> ArgumentParser:
     return ArgumentParser(
         prog="nodeguard man",
         description="Print the man page, in the format of man(7).",
-        examples=("nodeguard man > /usr/local/share/man/man1/nodeguard.1",),
+        examples=("nodeguard man | man -l -",),
     )
