@@ -24,6 +24,9 @@ from nodeguard.model.json_decoder import JsonDecoder
 ENVIRONMENT = "NODEGUARD_AGGREGATOR_SOCKET"
 _EXEC = "kubectl exec -n nodeguard deploy/nodeguard-aggregator --"
 
+# Lists of `nodeguard get` that the values of an agent replace.
+_DEVICE_LISTS = frozenset({"gpus", "gpu", "ports", "port"})
+
 # Seconds for a response: a query takes no time; a decision waits for the cluster.
 _QUERY_TIMEOUT, _DECISION_TIMEOUT = 10.0, 120.0
 
@@ -128,12 +131,14 @@ class AggregatorClient:
         raise (NotFoundError if response.status == 404 else UsageError)(error.error)
 
     def _unreachable(self, reason: str) -> UnreachableError:
-        command = shlex.join(_without_socket(shlex.split(self._command)))
+        words = list(_without_socket(shlex.split(self._command)))
+        command = shlex.join(words)
+        values = " --values" if _DEVICE_LISTS & set(words) else ""
         remedies = (
             "run it on the machine of the aggregator, or name its socket with --socket",
             f"in Kubernetes: {_EXEC} {command}",
             f"from a laptop: kubectl {command}",
-            "the agent of this node only: nodeguard status --agent",
+            f"the agent of this node only: nodeguard status --agent{values}",
         )
         return UnreachableError(f"no aggregator answers at {self._path} ({reason})", remedies)
 

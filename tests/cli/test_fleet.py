@@ -142,6 +142,8 @@ def test_without_an_aggregator_the_error_has_the_remedy(
         "  from a laptop: kubectl nodeguard describe node 'a b'",
         "  the agent of this node only: nodeguard status --agent",
     ]
+    error = refused(capsys, "get", "gpus", "--socket", missing)
+    assert error.splitlines()[-1] == "  the agent of this node only: nodeguard status --agent --values"
 
 
 def test_an_invalid_response_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def agent_values_lines(
         if rows:
             headers = [kind.upper(), *(header for header, _, _ in columns)]
             lines += [*table_lines(headers, rows, width), StyledLine()]
+    lines = lines or [StyledLine(text="no value of a GPU or a port"), StyledLine()]
     return [*lines, *map(_age_line, values.sources)]
 
 

@@ -138,6 +138,11 @@ def test_the_latest_values_of_gpus_and_ports_are_shown(capsys: pytest.CaptureFix
     assert "--values is for --agent only: add --agent" in capsys.readouterr().err
 
 
+def test_a_node_without_gpus_and_ports_has_no_values() -> None:
+    lines = format_lines(agent_values_lines(AgentValues("cpu-1", 1e9, ()), {}, None)).splitlines()
+    assert [line for line in lines if line] == ["no value of a GPU or a port"]
+
+
 def test_stale_values_are_not_shown() -> None:
     read: dict[str, dict[str, Scalar]] = {
         "gpu/0000:3b:00": {"gpu.temperature": 61.0},
