@@ -135,6 +135,9 @@ def test_bash_completes_ids_fields_and_names(tmp_path: Path, capsys: pytest.Capt
     own = f"$(touch {tmp_path}/expanded)"
     script.write_text(f"{capsys.readouterr().out}\n{FAKE.format(own=own)}")
     assert "gpu-lost" in completions(script, "explain", "gpu-l")
+    assert completions(script, "explain", "NodeguardFro") == {"NodeguardFrozen"}
+    assert "link-down" in completions(script, "explain", "link-d")
+    assert completions(script, "check", "--gpu", "") == set()
     assert completions(script, "check", "--family", "nvl") == {"nvlink"}
     assert completions(script, "get", "incidents", "--check", "gpu-los") == {"gpu-lost", "gpu-lost-any"}
     assert completions(script, "get", "nodes", "--sort-by", "hea") == {"health"}

@@ -18,6 +18,7 @@ _FILES = ("FILE", "DIR", "PATH", "HISTORY|BUNDLE")
 # aggregator of this machine lists.
 _EXPRESSIONS = {
     "check": "$checks",
+    "subject": "$checks $subjects",
     "family": "$families",
     "node": "$(_nodeguard_names nodes)",
     "incident": "$(_nodeguard_names incidents)",
@@ -25,7 +26,7 @@ _EXPRESSIONS = {
 }
 _KINDS = {
     "CHECK": "check",
-    "SUBJECT": "check",
+    "SUBJECT": "subject",
     "FAMILY,…": "family",
     "NODE": "node",
     "NODE|INCIDENT|DOMAIN": "node",
@@ -73,13 +74,13 @@ def _kind(command: ParsedCommand, option: Option) -> str:
 
 
 def _choices(commands: Sequence[ParsedCommand]) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return the values that options accept, by command and flag."""
+    """Return the values that options accept, by command and flag; none for a value of another kind."""
     choices: dict[tuple[str, ...], tuple[str, ...]] = {}
     for command in _walk(commands):
         for option in command.options:
             kind = _kind(command, option)
             values = option.choices or _listed(option) or ((_EXPRESSIONS[kind],) if kind else ())
-            for flag in option.flags if values else ():
+            for flag in option.flags if option.value or values else ():
                 choices[(*command.words, flag)] = values
     return choices
 
@@ -102,6 +103,8 @@ def _function(name: str, commands: Sequence[ParsedCommand]) -> Iterator[str]:
     yield '    local command="" word'
     yield f'    local checks="{" ".join(check.id for check in catalogue.checks)}"'
     yield f'    local families="{" ".join(sorted({check.family for check in catalogue.checks}))}"'
+    subjects = [item.name for item in catalogue.fault_classes] + [item.alert for item in catalogue.alerts]
+    yield f'    local subjects="{" ".join(subjects)}"'
     yield '    for word in "${COMP_WORDS[@]:1:$((COMP_CWORD-1))}"; do'
     yield '        case "$command $word" in'
     names = "|".join(f'"{" ".join(("", *command.words))}"' for command in _walk(commands))
@@ -109,8 +112,13 @@ def _function(name: str, commands: Sequence[ParsedCommand]) -> Iterator[str]:
     yield "        esac"
     yield "    done"
     yield '    case "$command $previous" in'
-    for words, values in _choices(commands).items():
+    choices = _choices(commands)
+    free = "|".join(f'"{" ".join(("", *words))}"' for words, values in choices.items() if not values)
+    yield f"        {free}) return ;;"
+    for words, values in choices.items():
         key = " ".join(("", *words))
+        if not values:
+            continue
         if values == ("@file",):
             yield f'        "{key}") COMPREPLY=($(compgen -f -- "$current")); return ;;'
         else:
