@@ -49,7 +49,11 @@ class ApiContext(Struct, frozen=True):
             return cluster
         leader = self.service().leader
         if leader == STANDALONE:
-            raise RefusedError(409, "a drain needs Kubernetes: this aggregator runs without it")
+            raise RefusedError(
+                409,
+                "a drain needs Kubernetes, and this aggregator runs without it: drain the node in its "
+                "scheduler, as by scontrol update NodeName=NODE State=DRAIN Reason=TEXT",
+            )
         if not leader:
             raise RefusedError(409, "no aggregator leads now, and only one that leads reads pods: try again")
         remedy = f"run the command in its pod, {leader}, as kubectl nodeguard does"
