@@ -110,11 +110,14 @@ class SourceValues(Struct, frozen=True):
 
 
 class AgentValues(Struct, frozen=True):
-    """The latest values that a running agent has read. at: seconds since the epoch."""
+    """The latest values that a running agent has read. at: seconds since the epoch. indices: of GPUs in
+    nvidia-smi, by target; an unknown one is missing.
+    """
 
     node: str
     at: float
     sources: tuple[SourceValues, ...]
+    indices: dict[str, int] = {}
 
 
 # Carries out an injection request of a user id.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf, isfinite
 
 from msgspec.structs import replace
@@ -50,6 +50,17 @@ def _device_values(reading: Reading) -> dict[str, dict[str, Scalar]]:
             }
             values.setdefault(observation.target, {}).update(finite)
     return values
+
+
+def _gpu_indices(readings: Iterable[Reading]) -> dict[str, int]:
+    """Return the index of each GPU in nvidia-smi, by target."""
+    return {
+        observation.target: component.hardware.index
+        for reading in readings
+        for observation in reading.observations
+        if (component := observation.component) and component.hardware
+        if component.hardware.index is not None
+    }
 
 
 class Service:
@@ -155,7 +166,8 @@ class Service:
             for name, reading in sorted(self._agent.latest.items())
             if name in ages and (targets := _device_values(reading))
         )
-        return AgentValues(self._reporter.facts.node, now.wall, tuple(sources))
+        indices = _gpu_indices(self._agent.latest.values())
+        return AgentValues(self._reporter.facts.node, now.wall, tuple(sources), indices)
 
     async def carry_out(self, instruction: Instruction) -> InstructionOutcome:
         """Carry out an instruction of the local operator; return once the state file has its effect."""

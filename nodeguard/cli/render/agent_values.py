@@ -15,6 +15,9 @@ from nodeguard.model.instant import rfc3339
 from nodeguard.model.signal import Scalar, Signal
 from nodeguard.model.target import target_kind, target_order
 
+# Headers of the columns that name a target, as in `nodeguard get`.
+_NAMES = {"gpu": ("GPU", "ADDRESS"), "port": ("PORT",)}
+
 # Columns of each kind of target: header, signal, and a unit that the signal's description has.
 _COLUMNS = {
     "gpu": (
@@ -41,17 +44,20 @@ _COLUMNS = {
 
 
 class AgentValuesOutput(Struct, frozen=True):
-    """Output of nodeguard status --agent --values -o json. at: RFC 3339. sources: see SourceValues."""
+    """Output of nodeguard status --agent --values -o json. at: RFC 3339. sources: see SourceValues. indices:
+    of GPUs in nvidia-smi, by target.
+    """
 
     version: Literal[1]
     node: str
     at: str
     sources: tuple[SourceValues, ...]
+    indices: dict[str, int]
 
 
 def agent_values_output(values: AgentValues) -> AgentValuesOutput:
     """Return the document of -o json and -o yaml."""
-    return AgentValuesOutput(1, values.node, rfc3339(values.at), values.sources)
+    return AgentValuesOutput(1, values.node, rfc3339(values.at), values.sources, values.indices)
 
 
 def agent_values_lines(
@@ -67,14 +73,20 @@ def agent_values_lines(
     for kind, columns in _COLUMNS.items():
         targets = sorted((target for target in merged if target_kind(target) == kind), key=target_order)
         rows = [
-            [StyledText(target.partition("/")[2]), *_cells(merged[target], columns, signals)]
-            for target in targets
+            [*_names(target, values.indices), *_cells(merged[target], columns, signals)] for target in targets
         ]
         if rows:
-            headers = [kind.upper(), *(header for header, _, _ in columns)]
+            headers = [*_NAMES[kind], *(header for header, _, _ in columns)]
             lines += [*table_lines(headers, rows, width), StyledLine()]
     lines = lines or [StyledLine(text="no value of a GPU or a port"), StyledLine()]
     return [*lines, *map(_age_line, values.sources)]
+
+
+def _names(target: str, indices: Mapping[str, int]) -> Iterator[StyledText]:
+    """Yield the cells of _NAMES for a target."""
+    if target_kind(target) == "gpu":
+        yield StyledText(str(indices[target])) if target in indices else NONE
+    yield StyledText(target.partition("/")[2])
 
 
 def _cells(

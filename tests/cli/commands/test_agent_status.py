@@ -126,12 +126,13 @@ def test_the_latest_values_of_gpus_and_ports_are_shown(capsys: pytest.CaptureFix
     assert main(["status", "--agent", "--values"]) == 0
     text = capsys.readouterr().out
     header = next(line for line in text.splitlines() if line.startswith("GPU "))
-    assert header.split()[:5] == ["GPU", "TEMPERATURE", "MEMORY", "USE", "CLOCK"]
-    assert re.search(r"^0000:\S+ +\d+ °C ", text, re.MULTILINE)
+    assert header.split()[:5] == ["GPU", "ADDRESS", "TEMPERATURE", "MEMORY", "USE"]
+    assert re.search(r"^0 +0000:\S+ +\d+ °C ", text, re.MULTILINE)
     assert re.search(r"^nvml: read .* ago$", text, re.MULTILINE)
     assert main(["status", "--agent", "--values", "-o", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["version"], document["node"]) == (1, "gpu-1")
+    assert 0 in document["indices"].values()
     [nvml] = [source for source in document["sources"] if source["source"] == "nvml"]
     assert all(target.startswith(("gpu/", "port/")) for target in nvml["targets"])
     assert main(["status", "--values"]) == 3
