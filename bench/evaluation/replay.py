@@ -174,11 +174,13 @@ class WorldFleet(SimulatedFleet):
 
 
 class _Node:
-    """What a node reports: the checks that fire, its versions, and the start of its agent."""
+    """What a node reports: the checks that fire, the versions that it received and when, and the start of its
+    agent.
+    """
 
     def __init__(self) -> None:
         self.firing: tuple[Firing, ...] = ()
-        self.versions: dict[str, str] = {}
+        self.versions: dict[str, VersionChange] = {}
         self.started_at: float | None = None
 
 
@@ -199,8 +201,7 @@ def _reports(
         if isinstance(change, NodeReport):
             node.firing = change.firing
         elif change is not None:
-            topology, _, version = change.version.partition("/")
-            node.versions[topology] = version
+            node.versions[change.version.partition("/")[0]] = change
         else:
             node.started_at = at
             if not node.firing:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from bench.evaluation.false_checks import false_check_agent
 from bench.evaluation.observed import NodeReport
 from bench.evaluation.symptoms import FALSE, Firing
+from bench.evaluation.world import VersionChange
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.signal import Signal
 from nodeguard.model.target import NODE
@@ -68,10 +69,13 @@ class ReportBook:
             if kind.subsystem is not None:
                 yield from (timed.report for timed in self.agents.agent.fault_reports(kind, 0, _LONG))
 
-    def report(self, seen: NodeReport, versions: Mapping[str, str], started_at: float | None) -> Report:
-        """Return a report. versions: that the node received, by topology. started_at: of its agent, None for
-        long ago.
+    def report(
+        self, seen: NodeReport, changes: Mapping[str, VersionChange], started_at: float | None
+    ) -> Report:
+        """Return a report. changes: the versions that the node received, by topology. started_at: of its
+        agent, None for long ago.
         """
+        versions = {topology: change.version.partition("/")[2] for topology, change in changes.items()}
         names = [_finding_name(firing) for firing in seen.firing]
         template = self._template(frozenset(names))
         since = {name: firing.start for name, firing in zip(names, seen.firing, strict=True)}
@@ -87,6 +91,7 @@ class ReportBook:
             findings=tuple(sorted(findings, key=lambda finding: -finding.health.rank)),
             inventory=inventory,
             catalogue=versions.get("catalogue", template.catalogue),
+            received={change.version: seen.at - change.at for change in changes.values()},
             sequence=_ESTABLISHED
             if started_at is None
             else 1 + int((seen.at - started_at) / _MESSAGE_SECONDS),

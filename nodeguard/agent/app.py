@@ -107,7 +107,7 @@ async def _run(
         ClearFinding: FindingClearer(agent, pipeline, gpu_names).carry_out,
     }
     queue = DeliveryQueue(state.delivery, spools=options.aggregator is not None, speed=node.speed)
-    reporter = Reporter(queue, node_facts(options.node, catalogue), executors)
+    reporter = Reporter(queue, node_facts(options.node, catalogue), executors, state.receipts)
 
     def capture(instant: Instant) -> AgentState:
         return capture_state(pipeline.state, instant, machine.hangs(), gpus.detached)

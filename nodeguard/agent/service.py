@@ -219,6 +219,7 @@ class Service:
             self._capture(self._evaluated_at),
             delivery=self._queue.state,
             logged=self._agent.logged,
+            receipts=self._reporter.receipts,
             load_error=self._load_error,
             load_error_at=self._load_error_at,
         )

@@ -25,6 +25,7 @@ from nodeguard.model.observation import Reading
 from nodeguard.model.target import target_kind
 from nodeguard.pipeline.pipeline import PipelineState
 from nodeguard.sources.machine import LaneHangs
+from nodeguard.wire.versions import VersionReceipts
 
 # Raised when a reader of the previous version would misunderstand the file. A new field with a default needs
 # no new version, since a reader of either version works without it.
@@ -50,8 +51,9 @@ class AgentState(Struct, frozen=True):
     """The state that the agent stores after an evaluation, to continue after a restart.
 
     boot_id, mono: the time of that evaluation, as in Instant. hangs: calls behind which no second
-    worker may start in this boot. logged: the verdict that the log shows. load_error, load_error_at: why an
-    earlier state could not be used, and when that was, by the wall clock.
+    worker may start in this boot. logged: the verdict that the log shows. receipts: of the node's
+    versions, by the wall clock. load_error, load_error_at: why an earlier state could not be used, and when
+    that was, by the wall clock.
     """
 
     boot_id: str = ""
@@ -61,6 +63,7 @@ class AgentState(Struct, frozen=True):
     delivery: DeliveryState = DeliveryState()
     logged: LoggedVerdict | None = None
     detached: DetachedGpus = DetachedGpus()
+    receipts: VersionReceipts = VersionReceipts()
     load_error: str = ""
     load_error_at: float = 0.0
 

@@ -203,7 +203,7 @@ def merge_reports(reports: Sequence[Report]) -> Report:
 
 def age_report(original: Report, seconds: float) -> Report:
     """Return a report as it is sent some seconds later, if nothing has changed on its node."""
-    if not seconds or not original.findings:
+    if not seconds or not (original.findings or original.received):
         return original
     findings = (
         replace(
@@ -213,4 +213,5 @@ def age_report(original: Report, seconds: float) -> Report:
         )
         for finding in original.findings
     )
-    return replace(original, findings=tuple(findings))
+    received = {path: age + seconds for path, age in original.received.items()}
+    return replace(original, findings=tuple(findings), received=received)

@@ -41,6 +41,7 @@ def _state(report: Report) -> Report:
         results=(),
         dropped=0,
         leaving=False,
+        received={},
         injections=tuple(map(_without_ages, report.injections)),
     )
 

@@ -126,7 +126,8 @@ class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="rep
     first; omitted: how many are left out. acknowledged: ids of instructions that the agent has completed;
     results: their outcomes, as far as they are stored. dropped: transitions that the agent lost because no
     aggregator acknowledged for too long. leaving: whether the agent ends. passing: releases marks.
-    injections: faults that operators injected; they are in no other field.
+    injections: faults that operators injected; they are in no other field. received: for how many seconds the
+    node has had each version that replaced another one in the past day, by its failure domain.
     """
 
     version: int
@@ -149,6 +150,7 @@ class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="rep
     leaving: bool = False
     passing: tuple[ReportedPassing, ...] = ()
     injections: tuple[ReportedInjection, ...] = ()
+    received: dict[Name, Seconds] = {}
 
 
 class Heartbeat(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="heartbeat", kw_only=True):

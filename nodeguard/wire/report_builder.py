@@ -28,6 +28,7 @@ from nodeguard.wire.report import (
     ReportedPassing,
     UnreadableTargets,
 )
+from nodeguard.wire.versions import VersionReceipts
 
 _TEXT_LENGTH = 512
 _NAME_LENGTH = 200
@@ -60,6 +61,7 @@ _MAX_EVIDENCE = 4
 _MAX_TARGETS = 64
 _MAX_UNREADABLE = 16
 _MAX_COMPONENTS = 256
+_MAX_RECEIVED = 16
 
 # Kinds of components that precede the others where not all fit: a node may have hundreds of disks.
 FIRST_KINDS = ("gpu", "nvswitch", "port")
@@ -72,7 +74,8 @@ class NodeFacts(Struct, frozen=True):
     """The facts in a report that are not part of the verdict.
 
     node: its name. agent: version of nodeguard. catalogue: its digest. topologies: in which each check votes,
-    by check. fact_checks: the checks of which the evidence is a fact.
+    by check. fact_checks: the checks of which the evidence is a fact. receipts: when the node received its
+    versions, by the wall clock.
     """
 
     node: str
@@ -81,6 +84,7 @@ class NodeFacts(Struct, frozen=True):
     topologies: Mapping[str, tuple[str, ...]] = {}
     inventory: Inventory = Inventory()
     fact_checks: Set[str] = frozenset()
+    receipts: VersionReceipts = VersionReceipts()
 
 
 def build_report(
@@ -118,9 +122,16 @@ def build_report(
         inventory=facts.inventory,
         passing=tuple(map(_passing, verdict.passing)),
         injections=tuple(_injection(item, instant, facts) for item in injections),
+        received=_newest(facts.receipts.ages(instant.wall)),
     )
     fitted = _fit(whole)
     return replace(fitted, digest=digest(fitted))
+
+
+def _newest(ages: Mapping[str, float]) -> dict[str, float]:
+    """Return the youngest of some ages of versions."""
+    youngest = sorted(ages, key=lambda path: (ages[path], path))[:_MAX_RECEIVED]
+    return {path: round(ages[path], 3) for path in youngest}
 
 
 @lru_cache(maxsize=64)

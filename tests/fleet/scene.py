@@ -111,9 +111,11 @@ class Fleet:
         inventory: Inventory = _EMPTY,
         injected: tuple[ReportedFinding, ...] = (),
         age: float = 0.0,
+        received: dict[str, float] | None = None,
     ) -> None:
         """Report findings and passing checks of a node; all checks pass if there is no finding. injected: faults
         that an operator injected for ten minutes. age: seconds since the verdict.
+        received: ages of new versions, by domain.
         """
         uid = f"uid-{number}"
         if proven is None:
@@ -125,6 +127,7 @@ class Fleet:
             version=VERSION, node=f"node-{number}", boot_id="b", sequence=1, health=health,
             data_status=DataStatus.FRESH, findings=findings, passing=proven, inventory=inventory, age=age,
             injections=tuple(ReportedInjection(fault, "uid 0", 600.0) for fault in injected),
+            received=received or {},
         )  # fmt: skip
         self.received[uid] = self.now
         self.planner.record_report(uid, self.reports[uid], self.now)

@@ -15,6 +15,7 @@ from nodeguard.wire.digest import digest, text_digest
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, encode
 from nodeguard.wire.report import Report, ReportedFinding, ReportedPassing
 from nodeguard.wire.report_builder import NodeFacts, build_report
+from nodeguard.wire.versions import VersionReceipts
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
 
@@ -30,6 +31,16 @@ def test_times_become_ages() -> None:
 @pytest.mark.parametrize("since", [NOW.wall + 5.0, inf, -inf, nan])
 def test_a_time_that_is_invalid_or_in_the_future_has_age_zero(since: float) -> None:
     assert build_report(verdict(finding(since=since)), NOW, FACTS).findings[0].age == 0.0
+
+
+def test_new_versions_are_reported_with_their_ages_and_change_no_digest() -> None:
+    received = {f"vbios/{number}": NOW.wall - number for number in range(40)}
+    receipts = VersionReceipts(tuple(received), received)
+    report = build_report(verdict(finding()), NOW, replace(FACTS, receipts=receipts))
+    assert report.received == {f"vbios/{number}": float(number) for number in range(16)}
+    assert report.digest == build_report(verdict(finding()), NOW, FACTS).digest
+    assert text_digest(report) == text_digest(replace(report, received={}))
+    assert decode_message(encode(report)) == report
 
 
 def test_findings_with_health_ok_are_omitted() -> None:

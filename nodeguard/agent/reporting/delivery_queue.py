@@ -111,8 +111,12 @@ def set_age(report: Report, at: Instant, now: Instant, speed: float = 1.0) -> Re
     speed: seconds of the machine in a real second. All ages of the result are in real seconds.
     """
     age = now.mono - at.mono if at.boot_id == now.boot_id else now.wall - at.wall
-    findings = report.findings if speed == 1.0 else tuple(_in_real_time(report.findings, speed))
-    return replace(report, age=round(max(0.0, age / speed), 3), findings=findings)
+    age = round(max(0.0, age / speed), 3)
+    if speed == 1.0:
+        return replace(report, age=age)
+    received = {path: round(age / speed, 3) for path, age in report.received.items()}
+    findings = tuple(_in_real_time(report.findings, speed))
+    return replace(report, age=age, findings=findings, received=received)
 
 
 def _in_real_time(findings: Iterable[ReportedFinding], speed: float) -> Iterator[ReportedFinding]:

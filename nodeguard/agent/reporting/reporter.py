@@ -21,6 +21,7 @@ from nodeguard.model.observation import Observation, Reading
 from nodeguard.wire.instruction import Instruction
 from nodeguard.wire.report import InstructionResult, Inventory
 from nodeguard.wire.report_builder import NodeFacts, build_inventory, build_report, is_in_inventory
+from nodeguard.wire.versions import VersionReceipts, version_domains
 
 logger = logging.getLogger(__name__)
 
@@ -46,15 +47,21 @@ def node_facts(node: str, catalogue: Catalogue) -> NodeFacts:
 class Reporter:
     """Queues a report of each verdict, and carries out instructions.
 
-    executors: by the class of instruction; an instruction of another class is refused.
+    executors: by the class of instruction; an instruction of another class is refused. receipts: of the
+    versions, before this start; they survive a reboot, so their times are those of the wall clock.
     """
 
     def __init__(
-        self, queue: DeliveryQueue, facts: NodeFacts, executors: Mapping[type[Instruction], Executor]
+        self,
+        queue: DeliveryQueue,
+        facts: NodeFacts,
+        executors: Mapping[type[Instruction], Executor],
+        receipts: VersionReceipts | None = None,
     ) -> None:
         self.queue = queue
         self.facts = facts
         self.executors = dict(executors)
+        self.receipts = receipts or VersionReceipts()
         # The inventory stays the same until a reading that names components or versions is another.
         self._inventory_of: tuple[tuple[Observation, ...], str] = ((), "")
         self._inventory = Inventory()
@@ -80,7 +87,9 @@ class Reporter:
         if (named, verdict.platform) != self._inventory_of:
             self._inventory_of = named, verdict.platform
             self._inventory = build_inventory(named, verdict.platform)
-        facts = replace(self.facts, inventory=self._inventory)
+        versions = version_domains(self._inventory, self.facts.agent, self.facts.catalogue)
+        self.receipts = self.receipts.update(versions, instant.wall)
+        facts = replace(self.facts, inventory=self._inventory, receipts=self.receipts)
         return self.queue.offer(build_report(verdict, instant, facts, injections=injections), instant)
 
     async def carry_out_all(self) -> bool:

@@ -143,6 +143,10 @@ class NodeEvidence:
         began = min(began for finding, began in found if finding.check == check)
         return self._mono(began)
 
+    def received(self, report: LatestReport) -> Mapping[str, float]:
+        """Return when a node received new versions, by their domains, in monotonic seconds."""
+        return {path: self._mono(at) for path, at in report.received.items()}
+
     def _mono(self, at: float) -> float:
         """Return a past time in seconds of the monotonic clock. at: seconds since the epoch."""
         return min(self.observed_at.mono, self.observed_at.mono_of(at))

@@ -88,7 +88,8 @@ class VoteCollector:
         for fault in report.injections if report is not None else ():
             self.diagnosis.voting.add_check(fault.finding.check, fault.finding.topologies)
         voted = bool(self.diagnosis.members.paths(uid))
-        self.diagnosis.voting.record_versions(uid, versions, self.evidence.observed_at.mono)
+        received = self.evidence.received(report) if report is not None else {}
+        self.diagnosis.voting.record_versions(uid, versions, received, self.evidence.observed_at.mono)
         self.diagnosis.voting.set_domains(uid, (*paths, *versions) if has_data and not is_excluded else ())
         if not self.diagnosis.members.paths(uid):
             self._fires.pop(uid, None)

@@ -18,6 +18,7 @@ from nodeguard.fleet.diagnosis.votes import AFTER_RECEIPT, BEFORE_RECEIPT, Fault
 from nodeguard.fleet.policy_rules import matches_any
 from nodeguard.fleet.state.topology.members import DomainMembers, path_prefixes
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
+from nodeguard.wire.versions import VersionReceipts
 
 
 class _VotingCheck(Struct):
@@ -107,23 +108,24 @@ class VoteIndex:
         latest = max(began, *votes.values())
         return latest + wait + ALL_REPORTED <= ended and self.late.isdisjoint(votes)
 
-    def record_versions(self, uid: str, versions: Iterable[str], now: float) -> None:
-        """Record the versions of a node, also of one that may not vote. versions: their domains. Without one
-        of a topology, for example while a driver is replaced, the latest version stays.
+    def record_versions(
+        self, uid: str, versions: Iterable[str], received: Mapping[str, float], now: float
+    ) -> None:
+        """Record the versions of a node, also of one that may not vote. versions: their domains. received:
+        when the node received some of them, by its agent.
         """
         # The last prefix is the path itself, as a string that all nodes share.
         reported = tuple(path_prefixes(path)[-1] for path in versions)
-        before = self._versions.get(uid, ())
-        if reported == before:
+        before = VersionReceipts(self._versions.get(uid, ()), self.version_changes.get(uid, {}))
+        if reported == before.versions and not received:
             return
-        topology_of = self.members.topology_of
-        topologies, earlier = set(map(topology_of, reported)), set(map(topology_of, before))
-        after = (*reported, *(path for path in before if topology_of(path) not in topologies))
-        self._versions[uid] = after
-        changes = {path: at for path, at in self.version_changes.pop(uid, {}).items() if path in after}
-        new = (path for path in reported if path not in before and topology_of(path) in earlier)
-        if changes := changes | dict.fromkeys(new, now):
+        after = before.update(reported, now)
+        self._versions[uid] = after.versions
+        changes = after.received | {path: at for path, at in received.items() if path in after.versions}
+        if changes:
             self.version_changes[uid] = changes
+        else:
+            self.version_changes.pop(uid, None)
 
     def received_before(self, uid: str, at: float) -> set[str]:
         """Return the topologies of the versions that a node received shortly before a time."""

@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.injections import InjectedFault, injected_faults
-from nodeguard.fleet.state.node_versions import version_domains
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause
@@ -24,6 +23,7 @@ from nodeguard.wire.report import (
     ReportedPassing,
     UnreadableTargets,
 )
+from nodeguard.wire.versions import version_domains
 
 # Maximum findings of one report, the worst first: an agent sends no more. Maximum characters of interned
 # tuples.
@@ -41,7 +41,8 @@ class LatestReport(Struct, frozen=True):
     proven: see `proves`. late: whether it reports an old state, for example from the spool. Until a heartbeat
     confirms a late report, it neither sets nor releases a mark. sequence: number of the message. injections:
     faults that operators injected, which are not among the findings. versions: their domains, see
-    `version_domains`. omitted: number of findings that are not among these.
+    `version_domains`. received: seconds since the epoch at which the node received some of them. omitted:
+    number of findings that are not among these.
     """
 
     boot_id: str
@@ -60,6 +61,7 @@ class LatestReport(Struct, frozen=True):
     sequence: int = 0
     injections: tuple[InjectedFault, ...] = ()
     versions: tuple[str, ...] = ()
+    received: dict[str, float] = {}
     omitted: int = 0
 
     def faults(self) -> Iterator[ReportedFault]:
@@ -125,7 +127,8 @@ def latest_report(
         late=report.age > _LATE,
         sequence=report.sequence,
         injections=injected_faults(report.injections, instant.wall - report.age),
-        versions=shared(version_domains(report)),
+        versions=shared(version_domains(report.inventory, report.agent, report.catalogue)),
+        received={path: max(0.0, instant.wall - report.age - age) for path, age in report.received.items()},
         omitted=report.omitted + len(report.findings) - len(findings),
     )
 
@@ -153,6 +156,7 @@ def reported_state(latest: LatestReport, node: str, at: float) -> Report:
         unreadable=latest.unread,
         inventory=latest.inventory,
         leaving=latest.leaving,
+        received={path: max(0.0, at - received) for path, received in latest.received.items()},
     )
 
 
@@ -180,6 +184,7 @@ def move_onsets(report: LatestReport, seconds: float) -> LatestReport:
     return replace(
         report,
         began=tuple(max(0.0, began + seconds) for began in report.began),
+        received={path: max(0.0, at + seconds) for path, at in report.received.items()},
         injections=tuple(
             replace(fault, began=max(0.0, fault.began + seconds), until=fault.until + seconds)
             for fault in report.injections

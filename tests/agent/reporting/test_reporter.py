@@ -7,6 +7,7 @@ from nodeguard.agent.reporting.delivery_queue import DeliveryQueue, decode_entry
 from nodeguard.agent.reporting.reporter import Reporter, node_facts
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.model.finding import Health
+from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Component, Observation, Reading
 from nodeguard.wire.instruction import ClearFinding, DetachGpus, Instruction
 from nodeguard.wire.report import InstructionResult, Report
@@ -36,6 +37,24 @@ def test_a_report_has_the_node_the_catalogue_and_the_inventory() -> None:
     [report] = waiting(reporter)
     assert (report.node, len(report.catalogue)) == ("node-1", 16)
     assert report.inventory.components["gpu/0000:1b:00"].id == "GPU-1"
+
+
+def test_a_new_driver_is_reported_as_received_also_after_a_reboot() -> None:
+    def driver(version: str) -> list[Reading]:
+        return [Reading("host", 1.0, (Observation("host", "node", signals={"driver.version": version}),))]
+
+    def offer(reporter: Reporter, version: str, at: Instant) -> Report:
+        reporter.offer(verdict(finding()), at, driver(version), complete=True)
+        assert reporter.queue.latest is not None
+        return reporter.queue.latest[0]
+
+    reporter = new_reporter()
+    assert offer(reporter, "570", NOW).received == {}
+    rebooted = Instant(NOW.wall + 100.0, 5.0, "boot-b")
+    after = Reporter(DeliveryQueue(), reporter.facts, {}, reporter.receipts)
+    assert offer(after, "580", rebooted).received == {"driver/580": 0.0}
+    again = Reporter(DeliveryQueue(), reporter.facts, {}, after.receipts)
+    assert offer(again, "580", replace(rebooted, wall=rebooted.wall + 60.0)).received == {"driver/580": 60.0}
 
 
 def test_before_every_source_was_read_only_faults_are_reported() -> None:

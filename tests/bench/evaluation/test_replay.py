@@ -9,7 +9,7 @@ from bench.evaluation.observed import NodeReport
 from bench.evaluation.replay import WorldFleet
 from bench.evaluation.report_book import ReportBook
 from bench.evaluation.symptoms import FALSE, SYMPTOMS, Firing
-from bench.evaluation.world import World
+from bench.evaluation.world import VersionChange, World
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.policy import default_policy
@@ -34,7 +34,8 @@ def test_a_report_has_the_findings_of_its_checks(book: ReportBook) -> None:
         Firing("port-down", "port-down", 100.0, 900.0),
         Firing("nvlink-down", f"{FALSE}nvlink-down", 70.0, 900.0),
     )
-    report = book.report(NodeReport(130.0, 0, firing), {"driver": "600.1"}, 100.0)
+    driver = VersionChange(90.0, 0, "driver/600.1")
+    report = book.report(NodeReport(130.0, 0, firing), {"driver": driver}, 100.0)
     assert {finding.check: finding.age for finding in report.findings} == {
         "port-down": 30.0,
         "nvlink-down": 60.0,
@@ -47,6 +48,7 @@ def test_a_report_has_the_findings_of_its_checks(book: ReportBook) -> None:
     assert passing.isdisjoint({"port-down", "nvlink-down"})
     assert "gpu-lost" in passing
     assert report.inventory.driver == "600.1"
+    assert report.received == {"driver/600.1": 40.0}
     assert report.sequence == 4
 
 

@@ -50,7 +50,7 @@ class Voters(NodeEvidence):
         rack = f"r{number // 8}"
         all_versions = {"agent": "1", "driver": "580", **versions}
         domains = [f"{topology}/{version}" for topology, version in all_versions.items()]
-        self.diagnosis.voting.record_versions(uid, domains, self.now)
+        self.diagnosis.voting.record_versions(uid, domains, {}, self.now)
         self.move(
             uid,
             f"fabric/p{pod}/l{leaf}",

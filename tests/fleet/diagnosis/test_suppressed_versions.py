@@ -204,3 +204,24 @@ def test_faults_that_begin_under_a_cordon_count_for_the_driver_that_the_node_rec
     checks = made.planner.diagnosis.suppressed_checks.items()
     named = {"driver-library-mismatch": "driver/2"} if has_new_driver else {}
     assert {check: suppression.domain for check, suppression in checks} == named
+
+
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_a_version_that_nodes_received_before_a_restart_is_named_if_agents_report_when(
+    is_reported: bool,
+) -> None:
+    made = versioned_fleet(64)
+    mismatch = finding("driver-library-mismatch", "node", age=0.0, topologies=("driver",), fact=True)
+    inventory, numbers = Inventory(driver="2"), (3, 19, 42)
+    for number in numbers:
+        made.report(number, inventory=inventory)
+    advance(made, 60.0, 30.0)
+    made.restart()
+    advance(made, 60.0, 30.0)
+    for number in numbers:
+        received = {"driver/2": 120.0, "driver/3": 1.0} if is_reported else {}
+        made.report(number, mismatch, inventory=inventory, received=received)
+    advance(made, 60.0, 15.0)
+    checks = made.planner.diagnosis.suppressed_checks.items()
+    named = {"driver-library-mismatch": "driver/2"} if is_reported else {}
+    assert {check: suppression.domain for check, suppression in checks} == named

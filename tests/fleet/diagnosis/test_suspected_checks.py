@@ -28,8 +28,8 @@ def suspected(leaves: Leaves, firing: Iterable[str], *degrading: str, is_new: bo
         for number in range(size):
             uid = f"{path}/{number}"
             votes.set_domains(uid, (f"fabric/{path}", "catalogue/2") if path else ("catalogue/2",))
-            votes.record_versions(uid, ("catalogue/1",), -DAY)
-            votes.record_versions(uid, (f"catalogue/{1 + is_new}",), 0.0)
+            votes.record_versions(uid, ("catalogue/1",), {}, -DAY)
+            votes.record_versions(uid, (f"catalogue/{1 + is_new}",), {}, 0.0)
     for uid in firing:
         assert votes.record_firing(uid, "port-down", 1.0)
         votes.vote(uid, "port-down", ("fabric",), 1.0)
