@@ -120,7 +120,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "job_starts": ("_BEFORE", "_AFTER", "_TOLERANCE", "_SPREAD", "_OTHERS"),
     "node_evidence": ("_TOGETHER",),
     "results": ("BEFORE_FIRST_VOTE", "ALL_REPORTED", "NO_AGENT", "_RECOVERING_AFTER", "_FEW"),
-    "settling_candidates": ("_SAME_TIME", "_CLEARLY_LIKELIER"),
+    "settling_candidates": ("_SAME_TIME", "_CLEARLY_LIKELIER", "_PART_CLEARLY_LIKELIER"),
     "shared_versions": (
         "_MIN_VOTER_SHARE",
         "MAX_FLEET_SHARE",

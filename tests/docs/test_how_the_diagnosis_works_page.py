@@ -161,6 +161,7 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"probability that a domain fails | {likelihood.DOMAIN_FAILS:g}",
         f"probability of a wrong label | {likelihood.WRONG_LABEL:.0%}",
         f"another topology | {settling_candidates._CLEARLY_LIKELIER:g} times",
+        f"a part in another topology | {settling_candidates._PART_CLEARLY_LIKELIER:g} times",
         f"a new version | {format_duration(shared_versions._NEW_SECONDS)}",
         f"a small part | {votes._SMALL_PART:.0%}",
         f"nodes of one leaf | {suspected_checks._OF_ONE}, or {suspected_checks._TIMES_ITS_PART:g} times its part",

@@ -23,8 +23,10 @@ from nodeguard.fleet.state.topology.members import is_within
 # Seconds within which a fault begins on all nodes of a domain, if the windows of its class are no longer.
 _SAME_TIME = 600.0
 
-# The first topology of a fault class, its likeliest cause, is named unless another is so many times likelier.
-_CLEARLY_LIKELIER = 5.0
+# The first topology of a fault class, its likeliest cause, is named unless another is so many times likelier:
+# in general, and for parts of wider domains. A leaf switch that fails shows in its ports, which have a class
+# of their own, while in many fleets a rack has the nodes of a leaf, but for wrong labels.
+_CLEARLY_LIKELIER, _PART_CLEARLY_LIKELIER = 5.0, 100.0
 
 
 class SettlingCandidates:
@@ -112,13 +114,43 @@ class SettlingCandidates:
             return len(candidate.voters.keys() - covered - explained)
 
         while candidates:
-            best = _likeliest(candidates, votes, unexplained, now)
+            best = self._likeliest(candidates, votes, unexplained, now)
             for candidate in best:
                 least = self._votes.rule.fewest_affected(candidate.size)
                 if unexplained(candidate) >= max(least, -(-len(candidate.voters) // 2)):
                     yield candidate
                     covered |= candidate.voters.keys()
             candidates = [candidate for candidate in candidates if candidate not in best]
+
+    def _likeliest(
+        self,
+        candidates: Iterable[Candidate],
+        votes: FaultVotes,
+        unexplained: Callable[[Candidate], int],
+        now: float,
+    ) -> list[Candidate]:
+        """Return the candidates of the topology that explains best the votes that nothing else explains."""
+        by_topology: dict[str, list[Candidate]] = defaultdict(list)
+        totals: dict[str, float] = defaultdict(float)
+        for candidate in candidates:
+            topology = candidate.domain.partition("/")[0]
+            by_topology[topology].append(candidate)
+            chance, counted = max(WRONG_LABEL, votes.chance(candidate.window, now)), unexplained(candidate)
+            evidence = shared_fault_evidence(len(candidate.voters), candidate.size, chance, counted)
+            totals[topology] += max(0.0, evidence)
+        best = max(totals, key=lambda topology: totals[topology])
+        are_parts = all(self._is_part(candidate.domain, votes) for candidate in by_topology[best])
+        enough = totals[best] - log(_PART_CLEARLY_LIKELIER if are_parts else _CLEARLY_LIKELIER)
+        return next(
+            by_topology[topology]
+            for topology in votes.vote_rules
+            if topology in by_topology and totals[topology] >= enough
+        )
+
+    def _is_part(self, domain: str, votes: FaultVotes) -> bool:
+        """Return whether a domain has no parts, and is a part of a wider one."""
+        members = self._votes.members
+        return not votes.parts(domain) and members.size(members.parent(domain)) > members.size(domain)
 
     def _has_ended(self, candidate: Candidate) -> bool:
         """Return whether hardly any node still shows a fault that lasts and begins on all nodes at about the
@@ -150,23 +182,3 @@ class SettlingCandidates:
 def _clock_of(candidate: Candidate) -> tuple[str, str, bool]:
     """Return the key of the clock of a candidate."""
     return candidate.fault_class, candidate.domain, candidate.is_disputed
-
-
-def _likeliest(
-    candidates: Iterable[Candidate], votes: FaultVotes, unexplained: Callable[[Candidate], int], now: float
-) -> list[Candidate]:
-    """Return the candidates of the topology that explains best the votes that nothing else explains."""
-    by_topology: dict[str, list[Candidate]] = defaultdict(list)
-    totals: dict[str, float] = defaultdict(float)
-    for candidate in candidates:
-        topology = candidate.domain.partition("/")[0]
-        by_topology[topology].append(candidate)
-        chance, counted = max(WRONG_LABEL, votes.chance(candidate.window, now)), unexplained(candidate)
-        evidence = shared_fault_evidence(len(candidate.voters), candidate.size, chance, counted)
-        totals[topology] += max(0.0, evidence)
-    enough = max(totals.values()) - log(_CLEARLY_LIKELIER)
-    return next(
-        by_topology[topology]
-        for topology in votes.vote_rules
-        if topology in by_topology and totals[topology] >= enough
-    )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from nodeguard.simulate.fleet_topology import TopologySizes, simulated_topology
+from nodeguard.simulate.fleet_topology import FEED, RACK, SimulatedTopology, TopologySizes, simulated_topology
 from tests.fleet.shared_causes.scene import BEFORE, HOUR, History
 
 
@@ -44,3 +45,35 @@ def test_a_power_feed_that_shows_on_part_of_its_nodes_is_the_feed(seed: int, sha
     history.fault("node-down", history.random.sample(members, round(share * len(members))), BEFORE)
     outcome = history.run(BEFORE + HOUR)
     assert (outcome.domains, outcome.suppressed) == ({feed}, set())
+
+
+def racks_with_wrong_labels(wrong: int) -> SimulatedTopology:
+    """Return a fleet in which each rack is a leaf of a pod with four, but some nodes of the last leaf have the label of
+    the first rack.
+    """
+    made = simulated_topology(256, TopologySizes(pod=128, leaf=32, rack=32, row=4, feed=4, nvlink_share=0.0))
+    first, nodes = made.nodes[0], list(made.nodes)
+    for index in range(-wrong, 0):
+        labels = {**nodes[index].labels, FEED: first.labels[FEED], RACK: first.labels[RACK]}
+        nodes[index] = replace(nodes[index], labels=labels)
+    return replace(made, nodes=tuple(nodes))
+
+
+@pytest.mark.parametrize("wrong", [0, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rack_without_power_that_is_a_leaf_is_a_rack(seed: int, wrong: int) -> None:
+    history = History(racks_with_wrong_labels(wrong), f"rack as leaf {wrong} {seed}")
+    affected = history.random.sample(range(32), 29)
+    history.fault("node-down", affected, BEFORE, within=3.0)
+    outcome = history.run(BEFORE + HOUR)
+    assert (outcome.domains, outcome.suppressed) == ({"power/feed0/r0"}, set())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_pod_of_one_leaf_that_falls_silent_is_no_rack(seed: int) -> None:
+    """The leaf has the nodes of the pod, and is named. Most of them are in a rack with others."""
+    made = simulated_topology(256, TopologySizes(pod=16, leaf=16, rack=12, row=4, feed=4, nvlink_share=0.0))
+    history = History(made, f"pod of one leaf {seed}")
+    history.fault("agent-unreachable", history.random.sample(range(16), 14), BEFORE, within=3.0)
+    outcome = history.run(BEFORE + HOUR)
+    assert (outcome.domains, outcome.suppressed) == ({"fabric/p0/leaf0"}, set())
