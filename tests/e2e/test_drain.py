@@ -309,6 +309,35 @@ def test_a_pod_gets_notice_and_leaves_early_once_its_owner_agrees(fleet: Fleet) 
         assert [item["spec"]["deadline"] for item in notices] == [drain_at]
 
 
+def test_a_drain_with_a_pod_that_does_not_end_fails_and_is_left_to_a_person(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controlplane, [aggregator] = fleet.cluster, fleet.aggregators
+    with training(fleet) as kubelet:
+        kubelet.hang()
+        gpu, victim = gpu_of(fleet, 5)
+        uid = controlplane.api.get(f"{PODS}/{victim}")["metadata"]["uid"]
+        scene.inject_gpu_fault(fleet.agents[FAULTY], gpu)
+        aggregator.until(
+            lambda: controlplane.api.get(f"{PODS}/{victim}")["metadata"].get("deletionTimestamp")
+        )
+        fleet.policy.write_text(policy_of("enforce").replace("finishWithin: 1m", "finishWithin: 5s"))
+        aggregator.until(lambda: drain_states(controlplane) == ["Failed"])
+        [drain] = drains(controlplane)
+        reason = f"0 of 1 pod gone after 5s; team-a/{victim} is still ending"
+        failed = f'nodeguard_aggregator_drain_failed{{node="{FAULTY}"}}'
+        assert drain["status"]["remaining"] == [uid]
+        assert drain["status"]["message"] == f"{reason}: decide whether to delete the rest by hand"
+        aggregator.until(lambda: aggregator.metric(failed) == 1)
+        assert reason in json.dumps(aggregator.query("/v1/status")["failed_drains"])
+        # nodeguard has neither deleted the pod nor shortened its grace period, and requests no second eviction.
+        stored = controlplane.api.get(f"{PODS}/{victim}")
+        assert (stored["metadata"]["uid"], stored["metadata"]["deletionGracePeriodSeconds"]) == (uid, 30)
+        command = ("drain", "node", FAULTY, "--yes", "--by", "alice", "--socket")
+        assert main([*command, str(aggregator.socket)]) == 3
+        assert "is still ending" in capsys.readouterr().err
+
+
 def test_a_leader_that_is_killed_in_a_drain_is_followed_by_one_that_ends_it(fleet: Fleet) -> None:
     controlplane, [aggregator] = fleet.cluster, fleet.aggregators
     with training(fleet) as kubelet:

@@ -85,6 +85,10 @@ class PodThread(ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.hang()
+
+    def hang(self) -> None:
+        """Look at no pod any more."""
         self._stop.set()
         self._thread.join()
 
