@@ -29,6 +29,7 @@ from nodeguard.model.policy import Mode
 from nodeguard.wire.report import Report
 from tests.fleet.cluster_planner import ClusterPlan
 from tests.fleet.plain_silence import silence
+from tests.worlds.drains import check_drains
 from tests.worlds.requirement import require
 from tests.worlds.usage import BudgetCount, domain_budget_excess, domains_of, node_record, record_of
 
@@ -51,6 +52,7 @@ class Invariants:
         """Check a plan before it is carried out."""
         self._update_passing()
         self._check_decisions()
+        check_drains(self._world, self._stale(), is_frozen=self._frozen())
         if not (plan.nodes or plan.rules or plan.rules_gone or plan.released):
             return
         stale = self._stale()

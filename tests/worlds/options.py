@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec.structs import replace
 
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES
+from nodeguard.model.drain import DrainMode, DrainPolicy, DrainRule, DrainWhen
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
@@ -32,6 +33,7 @@ BASE = Policy(
     ),
     diagnosis=diagnosis_policy(),
     injection=InjectionPolicy(allowed=True),
+    drain=DrainPolicy(DrainMode.ENFORCE, (DrainRule(DrainWhen.IMMEDIATELY, check="*"),)),
 )
 _WIDE = Budget(1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 20, check=CheckLimit(1000, 600.0, 1000))
 _MEDIUM = Budget(0.3, 0.2, 0.5, 0.5, 0.3, 0.5, 0.5, check=CheckLimit(9, 600.0, 12))

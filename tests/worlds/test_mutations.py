@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nodeguard.aggregator import report_handler
+from nodeguard.fleet.act import drain_candidates
 from nodeguard.fleet.decide import admission, domain_decision, mark_requests, release, restraints
 from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.release_tracker import ReleaseTracker
@@ -79,6 +80,8 @@ MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
         "accept_message",
         lambda state, *_: (state, Acceptance.ACCEPTED),
     ),
+    "what forbids a drain is ignored": (drain_candidates, "_blocker", lambda *_: ""),
+    "a mark that is not observed drains": (drain_candidates, "_is_to_drain", lambda *_: True),
     "stale agents do not freeze": (SilentNodes, "count_unexplained", lambda *_: Unexplained(0, 0, 0)),
 }
 

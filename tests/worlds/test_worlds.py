@@ -17,7 +17,7 @@ SITUATIONS = (
     "released proven", "released superseded", "released preempted", "released domain", "decision withheld",
     "decision pending", "decision dry-run", "decision open", "domain marked",
     "domain withheld", "domain dry-run", "suppressed", "frozen", "stale", "restart", "crash", "clock", "delete",
-    "inject", "create", "relabel", "policy", "forge", "refused", "device rule",
+    "inject", "create", "relabel", "policy", "forge", "refused", "device rule", "drain", "blocked drain",
 )  # fmt: skip
 
 
