@@ -55,27 +55,38 @@ async def assess(
     unknown_holders: of the policy. node_restraint: returns why the pods of a node stay, by its name.
 
     A disruption budget counts the pods of the set that it protects, since a dry run of one eviction does not
-    count another. A pod that ends already needs no eviction and uses no budget.
+    count another. A pod that ends already needs no eviction and uses no budget. A budget that forbids the
+    pods of a gang on the node forbids all of it: then its pods on other nodes are not read.
     """
     try:
-        found = await found_set(cluster, candidate, unknown_holders, node_restraint)
+        found, whole = await _node_set(cluster, candidate, unknown_holders)
+        if whole:
+            refused = await _by_budgets(cluster, replace(found, groups=whole))
+            if refused.reason:
+                return refused
+            found = with_gangs(found, whole, await cluster.group_pods(whole), node_restraint)
         reason = found.reason
         if candidate.is_early and not have_agreed(found.pods):
             reason = reason or "a pod does not agree to leave before the time of its notice"
         if reason:
             return Assessment(found.pods, reason, groups=found.groups)
-        to_evict = [pod for pod in found.pods if not pod.is_terminating]
-        protected = set()
-        for namespace in sorted({pod.key.namespace for pod in to_evict}):
-            members = [pod for pod in to_evict if pod.key.namespace == namespace]
-            budgets = await cluster.disruption_budgets(namespace)
-            reason = budget_reason(members, budgets)
-            if reason:
-                return Assessment(found.pods, reason, groups=found.groups)
-            if any(budget.selects(pod) for budget in budgets for pod in members):
-                protected.add(namespace)
+        return await _by_budgets(cluster, found)
     except PodReadError as error:
         return Assessment(reason=str(error), retry_after=error.retry_after)
+
+
+async def _by_budgets(cluster: DrainCluster, found: DrainSet) -> Assessment:
+    """Return whether disruption budgets allow to evict a set. Raises PodReadError."""
+    to_evict = [pod for pod in found.pods if not pod.is_terminating]
+    protected = set()
+    for namespace in sorted({pod.key.namespace for pod in to_evict}):
+        members = [pod for pod in to_evict if pod.key.namespace == namespace]
+        budgets = await cluster.disruption_budgets(namespace)
+        reason = budget_reason(members, budgets)
+        if reason:
+            return Assessment(found.pods, reason, groups=found.groups)
+        if any(budget.selects(pod) for budget in budgets for pod in members):
+            protected.add(namespace)
     return Assessment(found.pods, namespaces=frozenset(protected), groups=found.groups, ending=found.ending)
 
 
@@ -88,14 +99,20 @@ async def found_set(
     """Return the pods that leave with a candidate, with all pods of the gangs that leave whole. The arguments
     are those of `assess`. Raises PodReadError.
     """
-    pods = await cluster.with_claims(candidate.node, await cluster.node_pods(candidate.node))
-    found = drain_set(candidate, pods, unknown_holders)
-    if found.reason:
-        return found
-    whole = [group for group in pod_groups(found.pods) if await cluster.leaves_whole(group)]
+    found, whole = await _node_set(cluster, candidate, unknown_holders)
     if not whole:
         return found
     return with_gangs(found, whole, await cluster.group_pods(whole), node_restraint)
+
+
+async def _node_set(
+    cluster: DrainCluster, candidate: DrainCandidate, unknown_holders: UnknownHolders
+) -> tuple[DrainSet, tuple[PodGroupKey, ...]]:
+    """Return the pods of the node that leave with a candidate, and which of their PodGroups leave whole."""
+    pods = await cluster.with_claims(candidate.node, await cluster.node_pods(candidate.node))
+    found = drain_set(candidate, pods, unknown_holders)
+    groups = () if found.reason else pod_groups(found.pods)
+    return found, tuple([group for group in groups if await cluster.leaves_whole(group)])
 
 
 async def recorded_pods(cluster: DrainCluster, action: NodeAction) -> dict[str, NodePod]:

@@ -52,13 +52,34 @@ def test_all_pods_of_the_gang_leave_and_the_drain_ends_with_the_last_one() -> No
     )
 
 
-@pytest.mark.parametrize("minimum", [1, 3, 4])
+@pytest.mark.parametrize("minimum", [1, 3])
 def test_a_budget_that_allows_a_part_keeps_the_gang(minimum: int) -> None:
     scene = gang_scene(minimum=minimum)
     scene.play(120.0)
     assert not scene.evicted
     assert not scene.stored()
     assert scene.reason == f"PodDisruptionBudget team-a/gang allows {4 - minimum} of 4 evictions now"
+
+
+def test_a_gang_with_a_budget_that_allows_nothing_is_read_on_its_node_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its namespace would be listed once a minute for as long as the fault lasts."""
+    scene = gang_scene(minimum=4)
+    read = scene.replica.group_pods
+
+    async def unread(*_: object) -> Any:
+        raise AssertionError("a list of the namespace")
+
+    monkeypatch.setattr(scene.replica, "group_pods", unread)
+    scene.play(120.0)
+    assert scene.reason == "PodDisruptionBudget team-a/gang allows 0 of 1 evictions now"
+    [report] = scene.replica.runner.reports()
+    assert ([pod.name for pod in report.pods], report.pod_groups) == (["rank-0"], (TRAIN,))
+    monkeypatch.setattr(scene.replica, "group_pods", read)
+    scene.minimum = 0
+    scene.play(70.0)
+    assert set(scene.evicted_names) == RANKS
 
 
 def test_a_group_that_may_lose_single_pods_loses_the_holder_only() -> None:
