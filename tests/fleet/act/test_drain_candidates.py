@@ -113,6 +113,11 @@ def test_a_gpu_that_a_dra_driver_publishes_has_its_own_mark() -> None:
     assert fleet.rules
     assert (only(fleet).is_on_device, only(fleet).blocker) == (True, "")
     assert not only(faulty()).is_on_device
+    both = finding("gpu-ecc", targets=(GPU, OTHER), component="")
+    fleet.report(0, finding(component="GPU-0"), both)
+    fleet.carry_out()
+    found = {candidate.resource: candidate.is_on_device for candidate in candidates(fleet)}
+    assert found == {GPU: False, OTHER: False}, "the fault of both marks the Node"
 
 
 def test_the_drain_of_a_gpu_with_a_mark_of_its_own_ends_with_this_mark() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.fleet.act.drain_candidates import drain_candidates
 from nodeguard.fleet.act.drain_progress import drain_action
 from nodeguard.fleet.drains import fleet_drain_candidates, node_drain_candidates, node_restraint
 from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode, DrainRule, DrainWhen
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.node import MAINTENANCE_IN_PROGRESS, MAINTENANCE_PLANNED
-from nodeguard.model.policy import Hold, InjectionPolicy, Mode, ModeRule
+from nodeguard.model.policy import Hold, InjectionPolicy, Mode, ModeRule, TopologyLabels
 from tests.fleet.act.drained_fleet import DRAINS, EVICT, OTHER, candidates, faulty, only
 from tests.fleet.scene import Fleet, finding
 
@@ -57,6 +58,15 @@ def test_an_injected_fault_drains_nothing_and_a_real_one_beside_it_does() -> Non
     assert (only(fleet).resource, only(fleet).since) == (OTHER, fleet.wall)
 
 
+def test_an_injected_fault_drains_nothing_by_the_mark_of_a_real_one_that_is_not_found_now() -> None:
+    fleet = faulty(policy=replace(DRAINS, injection=InjectionPolicy(allowed=True)))
+    assert only(fleet).blocker == ""
+    fleet.report(0, injected=(finding("gpu-ecc"),), proven=())
+    fleet.carry_out()
+    assert fleet.marked() == [0], "no check has passed"
+    assert candidates(fleet) == []
+
+
 def test_the_rule_of_one_check_does_not_hide_another_check_of_the_gpu() -> None:
     when_idle = DrainRule(DrainWhen.WHEN_IDLE, check="gpu-lost")
     policy = replace(DRAINS, drain=replace(EVICT, rules=(*EVICT.rules, when_idle)))
@@ -86,8 +96,9 @@ def test_the_pods_of_a_gang_stay_on_a_node_that_an_operator_or_a_webhook_has() -
 
 def test_a_hold_on_one_check_does_not_hide_another_check_of_the_gpu() -> None:
     fleet = faulty(finding(), finding("gpu-ecc"))
-    fleet.planner.set_policy(replace(DRAINS, holds=(Hold(check="gpu-lost", reason="why"),)))
-    assert only(fleet).blocker == ""
+    for check in ("gpu-lost", "gpu-ecc"):
+        fleet.planner.set_policy(replace(DRAINS, holds=(Hold(check=check, reason="why"),)))
+        assert only(fleet).blocker == ""
     fleet.planner.set_policy(replace(DRAINS, holds=(Hold(checks=("gpu-*",), reason="why"),)))
     assert only(fleet).blocker == "hold on check gpu-ecc: why"
     fleet.carry_out()
@@ -128,6 +139,35 @@ def test_each_restraint_of_new_marks_blocks_a_drain() -> None:
     for _ in range(40):
         fleet.after(30.0, quiet=fleet.nodes.keys() - {"uid-0"})
     assert "stale" in blocker(fleet) or "report" in blocker(fleet)
+
+
+@pytest.mark.parametrize(
+    ("degraded", "blocker"),
+    [
+        ("rack/r0", "its failure domain rack/r0 is degraded"),
+        ("fabric/p0", "its failure domain fabric/p0 is degraded"),
+        ("rack/r1", ""),
+    ],
+)
+def test_a_degraded_domain_of_the_node_keeps_its_pods(degraded: str, blocker: str) -> None:
+    topologies = TopologyLabels("fabric", ("pod",)), TopologyLabels("rack", ("rack",))
+    policy = replace(DRAINS, topologies=topologies)
+    fleet = Fleet(0, policy)
+    for number in range(4):
+        fleet.add(number, labels={"rack": f"r{number // 2}", "pod": "p0"})
+    fleet.report(0, finding())
+    fleet.carry_out()
+    state = fleet.planner.state
+    [candidate] = drain_candidates(
+        policy,
+        fleet.planner.tracker.decisions["uid-0"],
+        state.placements["uid-0"],
+        state.marks_in_effect("uid-0"),
+        state.reports["uid-0"],
+        lambda _: None,
+        {degraded},
+    )
+    assert candidate.blocker == blocker
 
 
 def test_a_planned_maintenance_keeps_the_pods_and_forbids_no_mark() -> None:
