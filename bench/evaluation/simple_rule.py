@@ -62,7 +62,7 @@ class SimpleDiagnosis(Diagnosis):
 
     def _chosen(self, votes: FaultVotes, now: float) -> list[Candidate]:
         """Return the domains that explain the votes of a class: those with the largest shares first."""
-        leaves = [path for path in votes.by_path if not self.members.children(path)]
+        leaves = {leaf for uid in votes.current_voters(now) for leaf in votes.lowest_domains(uid)}
         widest = {
             candidate.domain: candidate for leaf in leaves for candidate in self._climb(votes, leaf, now)
         }

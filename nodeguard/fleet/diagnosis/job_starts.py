@@ -159,7 +159,7 @@ class JobStarts:
                 possible.setdefault(vote.uid, vote)
         leaves = {leaf for uid in possible for leaf in votes.lowest_domains(uid)}
         others = {
-            leaf: [at for uid, at in votes.by_path[leaf].items() if uid not in possible] for leaf in leaves
+            leaf: [at for uid, at in votes.latest_in(leaf).items() if uid not in possible] for leaf in leaves
         }
 
         def is_of_leaf(vote: _JobVote) -> bool:

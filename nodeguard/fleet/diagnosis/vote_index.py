@@ -274,7 +274,7 @@ class VoteIndex:
         """Return the latest votes in a domain for some fault classes, by uid, as far as is remembered."""
         latest: dict[str, float] = {}
         for fault_class in fault_classes:
-            votes = self.votes_by_class[fault_class].by_path.get(domain, {})
+            votes = self.votes_by_class[fault_class].latest_in(domain)
             latest |= {uid: at for uid, at in votes.items() if at > latest.get(uid, -inf)}
         return latest
 
@@ -282,7 +282,7 @@ class VoteIndex:
         """Return the number of nodes with votes, of each domain with any."""
         voters: dict[str, set[str]] = {}
         for votes in self.votes_by_class.values():
-            for path in votes.by_path:
+            for path in {path for uid in votes.current_voters(now) for path in votes.domains(uid)}:
                 voters.setdefault(path, set()).update(votes.voters(path, now, votes.longest_window))
         return {path: len(uids) for path, uids in voters.items() if uids}
 

@@ -28,8 +28,7 @@ _NONE: dict[str, float] = {}
 class FaultVotes:
     """The votes for one fault class: the latest of each node. of_jobs: the time up to which the start of a
     job explains the votes of a node, by uid: these count for no domain. ended: when domains were last
-    cleared. new_voters: nodes with a vote, or with other domains, since the latest evaluation. by_path: the
-    latest vote of each node, as far as is remembered, by domain and uid.
+    cleared. new_voters: nodes with a vote, or with other domains, since the latest evaluation.
     """
 
     def __init__(
@@ -49,11 +48,9 @@ class FaultVotes:
         self.of_jobs: dict[str, float] = {}
         self.ended = ended
         self.new_voters: set[str] = set()
-        self.by_path: dict[str, dict[str, float]] = {}
         self._rule = rule
         self._members = members
         self._latest: dict[str, float] = {}
-        self._paths: dict[str, tuple[str, ...]] = {}
         self._topologies: dict[str, frozenset[str]] = {}
         self._onsets: dict[str, deque[float]] = {}
         self._recent: deque[tuple[float, str]] = deque()
@@ -80,11 +77,9 @@ class FaultVotes:
 
     def update_domains(self, uid: str) -> bool:
         """Update the domains of a node. Returns whether it has a vote."""
-        at = self._latest.get(uid)
-        if at is not None:
-            self._set(uid, at)
+        if uid in self._latest:
             self.new_voters.add(uid)
-        return at is not None
+        return uid in self._latest
 
     def remove_node(self, uid: str) -> None:
         """Remove the vote and the onsets of a node."""
@@ -94,12 +89,12 @@ class FaultVotes:
     def withdraw(self, uid: str) -> None:
         """Withdraw the vote of a node."""
         self._topologies.pop(uid, None)
-        self._unset(uid)
+        self._latest.pop(uid, None)
 
     def end(self, path: str, at: float) -> None:
         """Withdraw the votes in a domain up to a time, at which its diagnosis ended."""
         self.ended[path] = max(at, self.ended.get(path, at))
-        for uid in [uid for uid, vote in self.by_path.get(path, _NONE).items() if vote <= at]:
+        for uid in [uid for uid, vote in self.latest_in(path).items() if vote <= at]:
             self.withdraw(uid)
 
     def replace_vote(self, uid: str, at: float | None) -> None:
@@ -146,7 +141,7 @@ class FaultVotes:
         since, of_jobs = now - within, self.of_jobs
         return {
             uid: at
-            for uid, at in self.by_path.get(path, _NONE).items()
+            for uid, at in self.latest_in(path).items()
             if since < at <= now and at > of_jobs.get(uid, since) and not self._repeats(uid, now)
         }
 
@@ -159,9 +154,20 @@ class FaultVotes:
         """Return the onsets of a node that nothing explained, as far as is remembered."""
         return self._onsets.get(uid, ())
 
+    def latest_in(self, path: str) -> dict[str, float]:
+        """Return the latest vote of each node of a domain, as far as is remembered, by uid."""
+        latest, topology = self._latest, self._members.topology_of(path)
+        nodes = latest.keys() & self._members.nodes(path)
+        return {uid: latest[uid] for uid in nodes if topology in self._topologies[uid]}
+
+    def domains(self, uid: str) -> Iterator[str]:
+        """Yield the domains in which a node's vote counts."""
+        topologies = self._topologies.get(uid, ())
+        return (path for path in self._members.paths(uid) if self._members.topology_of(path) in topologies)
+
     def lowest_domains(self, uid: str) -> Iterator[str]:
         """Yield the lowest domains in which a node's vote counts."""
-        return (path for path in self._paths.get(uid, ()) if not self._members.children(path))
+        return (path for path in self.domains(uid) if not self._members.children(path))
 
     def is_weak(self, candidate: Candidate) -> bool:
         """Return whether so few nodes of a lowest domain vote that the diagnosis waits."""
@@ -191,7 +197,7 @@ class FaultVotes:
     ) -> Iterator[tuple[float, dict[str, float]]]:
         """Yield each window in which a domain has more votes than chance explains, with the voters."""
         size = self._members.size(path)
-        if self.is_too_small(path) or len(self.by_path.get(path, _NONE)) < self._rule.fewest_affected(size):
+        if self.is_too_small(path):
             return
         all_voters = self.voters(path, now, self.longest_window)
         yield from self._after_receipt(path, all_voters, now)
@@ -275,24 +281,9 @@ class FaultVotes:
             tallies.append(VoteTally(*evidence, description=phrase, by_share=by_share, by_chance=by_chance))
         return max(tallies, key=lambda tally: len(tally.voters) / max(1, tally.required))
 
-    def _unset(self, uid: str) -> None:
-        self._latest.pop(uid, None)
-        for path in self._paths.pop(uid, ()):
-            votes = self.by_path[path]
-            del votes[uid]
-            if not votes:
-                del self.by_path[path]
-
     def _set(self, uid: str, at: float) -> None:
-        self._unset(uid)
+        self._latest.pop(uid, None)
         self._latest[uid] = at  # in order of the latest vote
-        self._paths[uid] = tuple(
-            path
-            for path in self._members.paths(uid)
-            if self._members.topology_of(path) in self._topologies[uid]
-        )
-        for path in self._paths[uid]:
-            self.by_path.setdefault(path, {})[uid] = at
 
     def _repeats(self, uid: str, now: float) -> bool:
         """Return whether a node voted again and again before anything that happens now."""
