@@ -14,8 +14,8 @@ from nodeguard.fleet.decide import admission, domain_decision, mark_requests, re
 from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.release_tracker import ReleaseTracker
 from nodeguard.fleet.decide.restored_diagnosis import RestoredDiagnosis
+from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
-from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery
 from nodeguard.fleet.diagnosis.results import SuppressedCheck
 from nodeguard.fleet.state import node_placement
 from nodeguard.fleet.state.budget_usage import BudgetUsage
@@ -62,7 +62,7 @@ MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
         "no_request_reason",
         lambda _, active, __: "" if active.health in MARK_OF_HEALTH else "a warning",
     ),
-    "a domain recovers at once": (DomainRecovery, "last_shown", lambda *_: -inf),
+    "a domain recovers at once": (DegradedDomains, "last_shown", lambda *_: -inf),
     "a restart loses domains": (RestoredDiagnosis, "restore", lambda *_: None),
     "a restart loses suppressions": (
         Diagnosis,

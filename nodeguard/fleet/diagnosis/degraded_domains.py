@@ -1,20 +1,27 @@
-"""Degraded domains: observed from their diagnosis on, and cleared when they recover. Pure."""
+"""Degraded domains: observed from their diagnosis on, and cleared when they recover. Pure.
+
+Times are seconds of a clock that never jumps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from math import inf
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery
-from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
+from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence, ShownFault
 from nodeguard.fleet.diagnosis.results import (
     ALL_REPORTED,
+    BEFORE_FIRST_VOTE,
     Candidate,
     DegradedDomain,
     Recurrence,
     clearing_time,
+    fewest_children,
+    fewest_nodes,
+    most_children,
+    nth_largest,
     recovering_since,
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
@@ -29,8 +36,8 @@ class DegradedDomains:
         self._votes = votes
         self._evidence = evidence
         self._recurrence = Recurrence()
-        self._recovery = DomainRecovery(votes, evidence)
         self._nodes: dict[str, Set[str]] = {}  # of each domain, at the latest evaluation
+        self._last_shown: dict[str, dict[str, float]] = {}  # by domain and uid
 
     def open(self, degraded: DegradedDomain) -> None:
         """Record that a domain is degraded, also since before this start, unless it is already."""
@@ -42,7 +49,6 @@ class DegradedDomains:
         domain, present = degraded.domain, self.degraded.get(degraded.domain)
         if present is not None and present.since <= at:
             del self.degraded[domain]
-            self._recovery.forget(domain)
         self._recurrence.record_end(domain, degraded.times, at)
         for name in degraded.fault_classes:
             if name in self._votes.votes_by_class:
@@ -67,6 +73,7 @@ class DegradedDomains:
         degraded domain is a node of it while it shows the fault: new labels repair nothing.
         """
         before, self._nodes = self._nodes, {}
+        self._last_shown = {domain: self._last_shown.get(domain, {}) for domain in self.degraded}
         for domain, degraded in self.degraded.items():
             nodes = self._nodes[domain] = frozenset(self._evidence.members.nodes(domain))
             left = {*before[domain], *degraded.moved} - nodes
@@ -75,7 +82,7 @@ class DegradedDomains:
                 degraded,
                 voters=tuple(sorted(voters)),
                 size=self._size(domain, voters),
-                moved=self._recovery.faulty_nodes(left, degraded, now),
+                moved=self._faulty_nodes(left, degraded, now),
             )
 
     def explained(self, fault_class: str, except_in: str = "") -> set[str]:
@@ -108,11 +115,11 @@ class DegradedDomains:
         recovered, parts = list[DegradedDomain](), list[tuple[Candidate, DegradedDomain]]()
         for domain, degraded in list(self.degraded.items()):
             waited = clearing_time(self._votes.rule, degraded.times)
-            last_shown = self._recovery.last_shown(degraded, now)
+            last_shown = self.last_shown(degraded, now)
             if degraded.restored and now - self._votes.began < ALL_REPORTED:
                 continue
             if now - degraded.since >= waited and last_shown <= now - waited:
-                parts += [(part, degraded) for part in self._recovery.faulty_parts(degraded, now)]
+                parts += [(part, degraded) for part in self._faulty_parts(degraded, now)]
                 self.end(degraded, now)
                 recovered.append(degraded)
             elif (
@@ -152,7 +159,6 @@ class DegradedDomains:
         parts = [part for part in self.degraded.values() if is_within(part.domain, domain)]
         for part in parts:
             del self.degraded[part.domain]
-            self._recovery.forget(part.domain)
         votes, members = self._votes.votes_by_class[candidate.fault_class], self._votes.members
         # The votes in the siblings ended with the whole.
         siblings = members.siblings(domain) if whole is None else ()
@@ -192,3 +198,74 @@ class DegradedDomains:
         """Return a name that no other degraded domain has."""
         is_taken = any(degraded.name == name for degraded in self.degraded.values())
         return f"{name} {fault_class}" if is_taken else name
+
+    def last_shown(self, degraded: DegradedDomain, now: float) -> float:
+        """Return when enough nodes of a domain last showed a fault class of it, of a parent also in enough of
+        its children; minus infinity for never.
+
+        Call it every few seconds: a fault that ends between two calls was shown at the first. A node counts
+        even if it may not vote, for example under a cordon: that does not repair the domain.
+        """
+        domain = degraded.domain
+        last_shown = self._last_shown.setdefault(domain, {})
+        votes = self._votes.latest_votes(domain, degraded.fault_classes)
+        nodes = {*self._evidence.members.nodes(domain), *degraded.moved}
+        faults = self._evidence.shown_faults(nodes, degraded, self._votes, now)
+        for shown in (votes, {uid: _last(shown_faults) for uid, shown_faults in faults.items()}):
+            last_shown |= {uid: at for uid, at in shown.items() if at > last_shown.get(uid, -inf)}
+        size = max(degraded.size, self._votes.members.size(domain))
+        shares = [self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes]
+        least = min((fewest_nodes(share, size) for share in shares), default=len(last_shown) + 1)
+        by_nodes = nth_largest(least, last_shown.values())
+        children = self._evidence.members.children(domain)
+        if not children:
+            return by_nodes
+        # A node with another path is still in a part of its own.
+        parts = [*map(self._evidence.members.nodes, children), *({uid} for uid in degraded.moved)]
+        times = [max(last_shown[uid] for uid in own) for part in parts if (own := part & last_shown.keys())]
+        return min(by_nodes, nth_largest(fewest_children(len(children)), times))
+
+    def _faulty_nodes(self, uids: Iterable[str], degraded: DegradedDomain, now: float) -> tuple[str, ...]:
+        """Return the nodes, of some that exist, that show the fault of a domain now."""
+        existing = filter(self._evidence.exists, sorted(uids))
+        shown = self._evidence.shown_faults(existing, degraded, self._votes, now)
+        return tuple(uid for uid, faults in shown.items() if _last(faults) >= now)
+
+    def _faulty_parts(self, degraded: DegradedDomain, now: float) -> Iterator[Candidate]:
+        """Yield the parts of a parent domain that still show a fault of it, with the onsets of their nodes,
+        which would not vote again. Older faults of single nodes are not the domain's.
+        """
+        if not (degraded.fault_classes and self._evidence.members.children(degraded.domain)):
+            return
+        nodes = self._evidence.members.nodes(degraded.domain)
+        shown = self._evidence.shown_faults(nodes, degraded, self._votes, now)
+        earliest = degraded.began - BEFORE_FIRST_VOTE
+        onsets: dict[str, float] = {}
+        for uid, faults in shown.items():
+            since = [fault.since for fault in faults if fault.last >= now and earliest <= fault.since < inf]
+            if since:
+                onsets[uid] = min(since)
+        shares = (self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes)
+        for part in self._parts(degraded.domain, onsets.keys(), min(shares)):
+            members = self._evidence.members.nodes(part)
+            voters = {uid: at for uid, at in onsets.items() if uid in members}
+            yield Candidate(degraded.fault_classes[0], part, inf, voters, len(members))
+
+    def _parts(self, domain: str, faulty: Set[str], share: float) -> Iterator[str]:
+        """Yield the widest domains below a domain in which enough nodes are faulty, of a parent in most of
+        its children.
+        """
+        members = self._evidence.members
+        for part in members.children(domain):
+            nodes, children = members.nodes(part), members.children(part)
+            affected = sum(not faulty.isdisjoint(members.nodes(child)) for child in children)
+            is_whole = affected >= most_children(len(children)) if children else True
+            if is_whole and len(nodes & faulty) >= self._votes.rule.fewest_affected(len(nodes), share):
+                yield part
+            else:
+                yield from self._parts(part, faulty, share)
+
+
+def _last(faults: Iterable[ShownFault]) -> float:
+    """Return when a node last showed any of its faults, in seconds of the monotonic clock."""
+    return max(fault.last for fault in faults)
