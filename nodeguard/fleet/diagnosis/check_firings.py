@@ -9,8 +9,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from nodeguard.fleet.diagnosis.significance import OnsetRate, poisson_limit
-from nodeguard.fleet.diagnosis.votes import AFTER_RECEIPT
-from nodeguard.model.diagnosis import DiagnosisPolicy
+from nodeguard.fleet.diagnosis.votes import AFTER_RECEIPT, VoteContext
 
 _DAY = 86_400.0
 _TIME = itemgetter(0)  # of an onset
@@ -33,19 +32,19 @@ class CheckFirings:
     kernel_confirmed: nodes where the kernel log and another source agree on the latest onset.
     """
 
-    def __init__(self, rule: DiagnosisPolicy) -> None:
+    def __init__(self, context: VoteContext) -> None:
         self.active: set[str] = set()
         self.latest: dict[str, float] = {}
         self.unobserved: set[str] = set()
         self.kernel_confirmed: set[str] = set()
-        self.rule = rule
+        self._context = context
         self._unconfirmed: list[tuple[float, str]] = []  # recent onsets, sorted: time and node
         self._rate = OnsetRate()
         self._complete_since = -inf  # no earlier onset is remembered
 
     @property
     def _longest(self) -> float:
-        return max(self.rule.suppression.windows)
+        return max(self._context.rule.suppression.windows)
 
     def record(self, uid: str, at: float, *, observed: bool = True) -> None:
         """Record that the check fires on a node. observed: see `unobserved`."""
@@ -92,11 +91,11 @@ class CheckFirings:
             self.forget_onset(uid)
         return over
 
-    def forget(self, began: float, now: float, *, learns: bool) -> None:
+    def forget(self, now: float, *, learns: bool) -> None:
         """Forget onsets that are too old. learns: whether the unconfirmed ones, and the time, count towards
-        the usual rate. began: when the diagnosis started.
+        the usual rate.
         """
-        gone = now - self._longest
+        began, gone = self._context.began, now - self._longest
         if not learns:
             self._rate.skip(max(now, began + self._longest))
         old = bisect_left(self._unconfirmed, gone, key=_TIME)
@@ -125,39 +124,34 @@ class CheckFirings:
         """Return whether the check has no recent firing: then only its usual rate remains."""
         return not (self.active or self.latest or self._unconfirmed)
 
-    def _usual_count(self, window: float, prior: float, began: float, now: float) -> float:
+    def _usual_count(self, window: float, prior: float, now: float) -> float:
         """Return on how many nodes it usually fires within a window, with the margin: from the earlier rate
         of unconfirmed onsets, as faults with a proof do not hide false alarms.
         """
+        rule, began = self._context.rule, self._context.began
         since = max(began, self._complete_since)
         observed = min(now - since, self._longest) - window
         self._rate.begin(began + self._longest)
         first = bisect_left(self._unconfirmed, since, key=_TIME)
         earlier = bisect_right(self._unconfirmed, now - window, lo=first, key=_TIME) - first
-        daily_onsets = self.rule.suppression.usual_daily_onsets
+        daily_onsets = rule.suppression.usual_daily_onsets
         prior_rate = max(prior, daily_onsets) / _DAY
         rate = self._rate.per_node(1, now, prior_rate, (earlier, max(0.0, observed)))
         # Three decimals: the limits of equal counts are remembered.
-        return round(self.rule.rate_margin * max(daily_onsets / _DAY, rate) * window, 3)
+        return round(rule.rate_margin * max(daily_onsets / _DAY, rate) * window, 3)
 
     def unexplained(
-        self,
-        explained: Set[str],
-        prior: float,
-        began: float,
-        now: float,
-        after_receipt: Set[str] = frozenset(),
+        self, explained: Set[str], prior: float, now: float, after_receipt: Set[str]
     ) -> Iterator[UnexplainedFirings]:
         """Yield, for each window, the nodes on which it fires more often than by chance and without an
         explanation. A fault that the kernel log confirms is no false alarm.
 
         after_receipt: nodes with a new version that may make it fire. Fewer of them are enough.
         prior: unconfirmed onsets a day, while the fleet's own rate is not measured.
-        began: when the diagnosis started.
         """
         excluded = self.kernel_confirmed.union(explained)
         unexplained = {uid: at for uid, at in self.latest.items() if uid not in excluded}
-        policy = self.rule.suppression
+        policy = self._context.rule.suppression
         if len(unexplained) < policy.min_nodes_after_receipt:
             return
         received = frozenset(after_receipt & unexplained.keys() - self.unobserved)
@@ -166,7 +160,7 @@ class CheckFirings:
         for window in policy.windows:
             # A longer window needs as long a past. In the shortest, the findings of agents that started with
             # the aggregator seem to begin at the start. Few of them begin to fire with the others.
-            is_early = now - began < window
+            is_early = now - self._context.began < window
             if is_early and window > policy.windows[0]:
                 break
             since, previous_count = now - window, count
@@ -181,7 +175,7 @@ class CheckFirings:
         for window, least, nodes in counted:
             if len(nodes) < least:
                 continue
-            usual = self._usual_count(window, prior, began, now)
+            usual = self._usual_count(window, prior, now)
             by_chance = poisson_limit(usual, policy.significance)
             limit = max(least, by_chance + 1)
             if len(nodes) >= limit:

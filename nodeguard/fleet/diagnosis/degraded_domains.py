@@ -35,6 +35,7 @@ class DegradedDomains:
         self.degraded: dict[str, DegradedDomain] = {}
         self._votes = votes
         self._evidence = evidence
+        self._members = evidence.members
         self._recurrence = Recurrence()
         self._nodes: dict[str, Set[str]] = {}  # of each domain, at the latest evaluation
         self._last_shown: dict[str, dict[str, float]] = {}  # by domain and uid
@@ -42,7 +43,7 @@ class DegradedDomains:
     def open(self, degraded: DegradedDomain) -> None:
         """Record that a domain is degraded, also since before this start, unless it is already."""
         self.degraded.setdefault(degraded.domain, self._with_present_classes(degraded))
-        self._nodes.setdefault(degraded.domain, frozenset(self._evidence.members.nodes(degraded.domain)))
+        self._nodes.setdefault(degraded.domain, frozenset(self._members.nodes(degraded.domain)))
 
     def end(self, degraded: DegradedDomain, at: float) -> None:
         """Record that a domain was degraded until a time: earlier votes in it do not count."""
@@ -75,7 +76,7 @@ class DegradedDomains:
         before, self._nodes = self._nodes, {}
         self._last_shown = {domain: self._last_shown.get(domain, {}) for domain in self.degraded}
         for domain, degraded in self.degraded.items():
-            nodes = self._nodes[domain] = frozenset(self._evidence.members.nodes(domain))
+            nodes = self._nodes[domain] = frozenset(self._members.nodes(domain))
             left = {*before[domain], *degraded.moved} - nodes
             voters = {*degraded.voters, *degraded.moved} & nodes
             self.degraded[domain] = replace(
@@ -122,9 +123,8 @@ class DegradedDomains:
                 parts += [(part, degraded) for part in self._faulty_parts(degraded, now)]
                 self.end(degraded, now)
                 recovered.append(degraded)
-            elif (
-                since := recovering_since(max(degraded.since, last_shown), now)
-            ) != degraded.recovering_since:
+            else:
+                since = recovering_since(max(degraded.since, last_shown), now)
                 self.degraded[domain] = replace(degraded, recovering_since=since)
         for part, whole in parts:
             self._diagnose(part, now, whole)
@@ -168,7 +168,7 @@ class DegradedDomains:
         merged = parts if whole is None else [*parts, whole]
         fault_classes = [fault_class for part in merged for fault_class in part.fault_classes]
         replaced = [path for part in merged for path in (part.domain, *part.replaced) if path != domain]
-        nodes = self._evidence.members.nodes(domain)
+        nodes = self._members.nodes(domain)
         moved = {uid for part in parts for uid in part.moved}
         voters = candidate.voters.keys() | {uid for part in parts for uid in part.voters} | (moved & nodes)
         self.open(
@@ -209,7 +209,7 @@ class DegradedDomains:
         domain = degraded.domain
         last_shown = self._last_shown.setdefault(domain, {})
         votes = self._votes.latest_votes(domain, degraded.fault_classes)
-        nodes = {*self._evidence.members.nodes(domain), *degraded.moved}
+        nodes = {*self._members.nodes(domain), *degraded.moved}
         faults = self._evidence.shown_faults(nodes, degraded, self._votes, now)
         for shown in (votes, {uid: _last(shown_faults) for uid, shown_faults in faults.items()}):
             last_shown |= {uid: at for uid, at in shown.items() if at > last_shown.get(uid, -inf)}
@@ -217,11 +217,11 @@ class DegradedDomains:
         shares = [self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes]
         least = min((fewest_nodes(share, size) for share in shares), default=len(last_shown) + 1)
         by_nodes = nth_largest(least, last_shown.values())
-        children = self._evidence.members.children(domain)
+        children = self._members.children(domain)
         if not children:
             return by_nodes
         # A node with another path is still in a part of its own.
-        parts = [*map(self._evidence.members.nodes, children), *({uid} for uid in degraded.moved)]
+        parts = [*map(self._members.nodes, children), *({uid} for uid in degraded.moved)]
         times = [max(last_shown[uid] for uid in own) for part in parts if (own := part & last_shown.keys())]
         return min(by_nodes, nth_largest(fewest_children(len(children)), times))
 
@@ -235,9 +235,9 @@ class DegradedDomains:
         """Yield the parts of a parent domain that still show a fault of it, with the onsets of their nodes,
         which would not vote again. Older faults of single nodes are not the domain's.
         """
-        if not (degraded.fault_classes and self._evidence.members.children(degraded.domain)):
+        if not (degraded.fault_classes and self._members.children(degraded.domain)):
             return
-        nodes = self._evidence.members.nodes(degraded.domain)
+        nodes = self._members.nodes(degraded.domain)
         shown = self._evidence.shown_faults(nodes, degraded, self._votes, now)
         earliest = degraded.began - BEFORE_FIRST_VOTE
         onsets: dict[str, float] = {}
@@ -247,7 +247,7 @@ class DegradedDomains:
                 onsets[uid] = min(since)
         shares = (self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes)
         for part in self._parts(degraded.domain, onsets.keys(), min(shares)):
-            members = self._evidence.members.nodes(part)
+            members = self._members.nodes(part)
             voters = {uid: at for uid, at in onsets.items() if uid in members}
             yield Candidate(degraded.fault_classes[0], part, inf, voters, len(members))
 
@@ -255,7 +255,7 @@ class DegradedDomains:
         """Yield the widest domains below a domain in which enough nodes are faulty, of a parent in most of
         its children.
         """
-        members = self._evidence.members
+        members = self._members
         for part in members.children(domain):
             nodes, children = members.nodes(part), members.children(part)
             affected = sum(not faulty.isdisjoint(members.nodes(child)) for child in children)

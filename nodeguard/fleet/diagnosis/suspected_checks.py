@@ -69,7 +69,7 @@ def unexplained_firings(
     after_receipt = fired_after_receipt(votes, firings.latest) - affected
     explained_onsets = [firings.latest[uid] for uid in explained & firings.latest.keys()]
     prior = votes.usual_rate(check) * len(members)
-    for unexplained in firings.unexplained(excluded, prior, votes.began, now, after_receipt):
+    for unexplained in firings.unexplained(excluded, prior, now, after_receipt):
         nodes, since = unexplained.nodes, now - unexplained.window
         if not is_everywhere and not _has_independent(nodes, unexplained.limit, topologies, members):
             continue

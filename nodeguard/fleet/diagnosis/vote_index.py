@@ -5,7 +5,6 @@ Times are seconds of a clock that never jumps.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from math import inf
 
@@ -13,10 +12,9 @@ from msgspec import Struct
 
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings
 from nodeguard.fleet.diagnosis.results import ALL_REPORTED, VoteTally
-from nodeguard.fleet.diagnosis.significance import OnsetRate
-from nodeguard.fleet.diagnosis.votes import AFTER_RECEIPT, BEFORE_RECEIPT, FaultVotes
+from nodeguard.fleet.diagnosis.votes import AFTER_RECEIPT, BEFORE_RECEIPT, FaultVotes, VoteContext
 from nodeguard.fleet.policy_rules import matches_any
-from nodeguard.fleet.state.topology.members import DomainMembers, path_prefixes
+from nodeguard.fleet.state.topology.members import path_prefixes
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 from nodeguard.wire.versions import VersionReceipts
 
@@ -31,55 +29,35 @@ class _VotingCheck(Struct):
     only_warns: bool | None = None
 
 
-class VoteIndex:
-    """The votes and firings. members: the nodes that may vote, with their domains. votes_by_class: by fault
-    class. firings: by check.
+class VoteIndex(VoteContext):
+    """The votes and firings. votes_by_class: by fault class. firings: by check.
 
-    began: time of the first evaluation; infinity before. has_changed: whether the latest evaluation may be
-    out of date. new_onsets: the nodes on which each check fired since the latest evaluation. version_changes:
-    when a node got another version that it has, by uid and domain.
+    has_changed: whether the latest evaluation may be out of date. new_onsets: the nodes on which each check
+    fired since the latest evaluation.
     earlier_term: from when until when an earlier aggregator led; late: nodes with a first report long after
     the start of this one.
     """
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
-        self.rule = rule
-        self.members = DomainMembers()
+        super().__init__(rule)
         self.votes_by_class: dict[str, FaultVotes] = {}
         self.firings: dict[str, CheckFirings] = {}
         self.has_changed = False
         self.new_onsets: dict[str, set[str]] = {}
-        self.version_changes: dict[str, dict[str, float]] = {}
-        self.began = inf
         self.earlier_term = (inf, -inf)
         self.late: set[str] = set()
         self._versions: dict[str, tuple[str, ...]] = {}  # the latest of each topology, by uid
         self._checks: dict[str, _VotingCheck] = {}
         # When the suppression of a check ended, by check and domain; empty for all nodes.
         self._ended: dict[tuple[str, str], float] = {}
-        # The usual rates of the fault classes, and when domains were last cleared, also of earlier rules.
-        self._rates: defaultdict[str, OnsetRate] = defaultdict(OnsetRate)
-        self._ends: defaultdict[str, dict[str, float]] = defaultdict(dict)
         self.set_rule(rule)
 
     def set_rule(self, rule: DiagnosisPolicy) -> None:
         """Set another rule. Its fault classes have no votes yet."""
         self.rule = rule
-        self.votes_by_class = {
-            item.name: FaultVotes(
-                item,
-                rule,
-                self.members,
-                self._rates[item.name],
-                self._ends[item.name],
-                self.version_changes,
-            )
-            for item in rule.classes
-        }
+        self.votes_by_class = {item.name: FaultVotes(item, self) for item in rule.classes}
         for name, check in self._checks.items():
             check.classes = self._voting(name, check.topologies)
-        for firings in self.firings.values():
-            firings.rule = rule
         self.has_changed |= bool(self.firings)
 
     def begin(self, now: float) -> None:
@@ -289,12 +267,12 @@ class VoteIndex:
     def forget(self, suppressed: Iterable[str], now: float) -> None:
         """Forget old votes and firings. suppressed: checks that do not count towards usual rates."""
         for votes in self.votes_by_class.values():
-            votes.forget(self.began, now)
+            votes.forget(now)
         oldest = now - max(self.rule.suppression.windows)
         self._ended = {key: at for key, at in self._ended.items() if at >= oldest}
         suppressed = frozenset(suppressed)
         for name, firings in list(self.firings.items()):
-            firings.forget(self.began, now, learns=name not in suppressed)
+            firings.forget(now, learns=name not in suppressed)
             if firings.is_idle and name not in suppressed:
                 del self.firings[name]
         if len(self._checks) > _NAMES:
@@ -303,7 +281,7 @@ class VoteIndex:
 
     def firings_of(self, check: str) -> CheckFirings:
         """Return the firings of a check; of one without any, they are empty and record nothing."""
-        return self.firings.get(check) or CheckFirings(self.rule)
+        return self.firings.get(check) or CheckFirings(self)
 
     def _firings(self, check: str) -> CheckFirings:
         return self.firings.setdefault(check, self.firings_of(check))

@@ -5,7 +5,7 @@ Times are seconds of a clock that never jumps.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, product
 from math import inf
@@ -25,37 +25,44 @@ _DAY = 86_400.0
 _NONE: dict[str, float] = {}
 
 
+class VoteContext:
+    """What the votes of all fault classes and checks share. members: the nodes that may vote, with their
+    domains. began: time of the first evaluation; infinity before. version_changes: when a node got another
+    version that it has, by uid and domain. rates, ends: the usual rate of each fault class, and when domains
+    were last cleared, also of earlier rules.
+    """
+
+    def __init__(self, rule: DiagnosisPolicy) -> None:
+        self.rule = rule
+        self.members = DomainMembers()
+        self.began = inf
+        self.version_changes: dict[str, dict[str, float]] = {}
+        self.rates: defaultdict[str, OnsetRate] = defaultdict(OnsetRate)
+        self.ends: defaultdict[str, dict[str, float]] = defaultdict(dict)
+
+
 class FaultVotes:
     """The votes for one fault class: the latest of each node. of_jobs: the time up to which the start of a
     job explains the votes of a node, by uid: these count for no domain. ended: when domains were last
     cleared. new_voters: nodes with a vote, or with other domains, since the latest evaluation.
     """
 
-    def __init__(
-        self,
-        fault_class: FaultClass,
-        rule: DiagnosisPolicy,
-        members: DomainMembers,
-        rate: OnsetRate,
-        ended: dict[str, float],
-        received: Mapping[str, Mapping[str, float]],
-    ) -> None:
-        """rate: the usual one of the class. received: when nodes got another version, by uid and domain."""
+    def __init__(self, fault_class: FaultClass, context: VoteContext) -> None:
         self.vote_class = fault_class
         self.vote_rules: dict[str, VoteTopology] = {rule.topology: rule for rule in fault_class.topologies}
         self.location_topologies = self.vote_rules.keys() & set(LOCATION_TOPOLOGIES)
         self.longest_window = max(fault_class.windows)
         self.of_jobs: dict[str, float] = {}
-        self.ended = ended
+        self.ended = context.ends[fault_class.name]
         self.new_voters: set[str] = set()
-        self._rule = rule
-        self._members = members
+        self._context = context
+        self._rule = context.rule
+        self._members = context.members
+        self._rate = context.rates[fault_class.name]
         self._latest: dict[str, float] = {}
         self._topologies: dict[str, frozenset[str]] = {}
         self._onsets: dict[str, deque[float]] = {}
         self._recent: deque[tuple[float, str]] = deque()
-        self._rate = rate
-        self._received = received
 
     def vote(self, uid: str, topologies: Iterable[str], at: float) -> None:
         """Record the vote of a node, with a fault that may be shared in some topologies. A vote from before
@@ -104,11 +111,11 @@ class FaultVotes:
         else:
             self._set(uid, at)
 
-    def forget(self, began: float, now: float) -> None:
+    def forget(self, now: float) -> None:
         """Forget old votes; those since the start that nothing explained count towards the usual rate."""
         while self._recent and self._recent[0][0] < now - self.longest_window:
             at, uid = self._recent.popleft()
-            if at >= began and not self._repeats(uid, at):
+            if at >= self._context.began and not self._repeats(uid, at):
                 self._rate.count(now)
         gone = now - max(self._rule.recovery.max, self.longest_window + _DAY)
         for path in [path for path, at in self.ended.items() if at < gone]:
@@ -217,17 +224,18 @@ class FaultVotes:
         """
         if self._members.topology_of(path) not in VERSION_TOPOLOGIES:
             return
+        changes = self._context.version_changes
         voters = {
             uid: at
             for uid, at in all_voters.items()
-            if -BEFORE_RECEIPT <= at - self._received.get(uid, _NONE).get(path, inf) <= AFTER_RECEIPT
+            if -BEFORE_RECEIPT <= at - changes.get(uid, _NONE).get(path, inf) <= AFTER_RECEIPT
         }
         if len(voters) < self._rule.min_nodes:
             return
         others = len(self.current_voters(now)) - len(all_voters)
         elsewhere = max(1, len(self._members) - self._members.size(path))
         chance = max(self.chance(AFTER_RECEIPT, now), min(0.999, others / elsewhere))
-        received = sum(1 for uid in self._members.nodes(path) if path in self._received.get(uid, _NONE))
+        received = sum(1 for uid in self._members.nodes(path) if path in changes.get(uid, _NONE))
         if significance(len(voters), received, chance) >= self._rule.significance_exponent:
             yield AFTER_RECEIPT, voters
 
