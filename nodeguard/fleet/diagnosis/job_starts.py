@@ -83,10 +83,9 @@ class JobStarts:
 
     def explaining_job(self, check: str, uid: str) -> str:
         """Return the job that explains, by its start, why a check fires on a node; empty for none."""
-        for name in self._votes.classes_of(check):
+        for name, votes in self._votes.classes_of(check).items():
             vote = self._explained.get(name, {}).get(uid)
-            job_start_checks = self._votes.votes_by_class[name].vote_class.job_start_checks
-            if vote is not None and matches_any(job_start_checks)(check):
+            if vote is not None and matches_any(votes.vote_class.job_start_checks)(check):
                 return vote.start.job
         return ""
 
@@ -94,7 +93,9 @@ class JobStarts:
         """Update which votes belong to starts of jobs. Returns whether that changed. degraded: domains; a job
         that starts on one later does not explain its votes.
         """
-        self._forget(now)
+        gone = now - self._votes.rule.recovery.reset_after
+        self._recorded = {job: start for job, start in self._recorded.items() if start.last > gone}
+        self._cleared = {job: at for job, at in self._cleared.items() if at > gone}
         changed = False
         oldest = now - self._votes.rule.recovery.initial
         recent: dict[str, BadJobStart] = {}
@@ -205,12 +206,6 @@ class JobStarts:
                     yield _JobVote(uid, start, at)
                     break
 
-    def _forget(self, now: float) -> None:
-        """Forget starts and clears from long ago."""
-        gone = now - self._votes.rule.recovery.reset_after
-        self._recorded = {job: start for job, start in self._recorded.items() if start.last > gone}
-        self._cleared = {job: at for job, at in self._cleared.items() if at > gone}
-
 
 def _episodes(votes: Iterable[_JobVote]) -> Iterator[list[_JobVote]]:
     """Yield the votes of each start of a job, the latest start last: its nodes start within some minutes."""
@@ -220,13 +215,9 @@ def _episodes(votes: Iterable[_JobVote]) -> Iterator[list[_JobVote]]:
     for job_votes in by_job.values():
         episode: list[_JobVote] = []
         for vote in sorted(job_votes, key=lambda vote: vote.start.at):
-            if episode and not _is_same(vote.start, episode[0].start):
+            # Another rule, or a new aggregator, may find a start again.
+            if episode and vote.start.at - episode[0].start.at > _SPREAD:
                 yield episode
                 episode = []
             episode.append(vote)
         yield episode
-
-
-def _is_same(start: JobStart, other: JobStart) -> bool:
-    """Return whether two starts are one: another rule, or a new aggregator, may find a start again."""
-    return start.job == other.job and abs(start.at - other.at) <= _SPREAD
