@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import inf, lgamma, log
 
@@ -29,9 +29,10 @@ def significant_domains(
         while votes.is_too_small(domain) and members.parent(domain):
             domain = members.parent(domain)
         while domain:
-            if (wider := affected.candidate(domain)) is not None:
+            wider, lead = affected.evaluate(domain)
+            if wider is not None:
                 candidate = wider
-            elif candidate is not None and affected.lead(domain) > -log(_CLEARLY_LIKELIER):
+            elif candidate is not None and lead > -log(_CLEARLY_LIKELIER):
                 candidate = replace(candidate, is_disputed=True)
             domain = members.parent(domain)
         if candidate is not None:
@@ -46,47 +47,34 @@ class _AffectedDomains:
         self._votes = votes
         self._members = members
         self._now = now
-        self._candidates: dict[str, Candidate | None] = {}
-        self._leads: dict[str, float] = {}
+        self._evaluated: dict[str, tuple[Candidate | None, float]] = {}
         self._recent: dict[float, int] = {}  # voters in the fleet, by window
 
-    def candidate(self, domain: str) -> Candidate | None:
-        """Return the candidate of a domain; None if the domain is not affected as a whole."""
-        if domain not in self._candidates:
-            # The shortest window has the fewest older faults of single nodes. A slow fault is only clear in a
-            # longer one.
-            evaluated = list(self._evaluated(domain))
-            clear = (
-                candidate
-                for candidate in evaluated
-                if not (candidate.is_disputed or self._votes.is_weak(candidate))
-            )
-            self._candidates[domain] = next(clear, evaluated[-1] if evaluated else None)
-        return self._candidates[domain]
-
-    def lead(self, domain: str) -> float:
-        """Return how much likelier one fault of a domain makes the votes than faults of its parts, in the
-        window in which it is most: as a logarithm, minus infinity if chance explains the votes.
+    def evaluate(self, domain: str) -> tuple[Candidate | None, float]:
+        """Return the candidate of a domain, None if the domain is not affected as a whole; and how much
+        likelier one fault of it makes the votes than faults of its parts, in the window in which it is most:
+        as a logarithm, minus infinity if chance explains the votes.
         """
-        self.candidate(domain)
-        return self._leads[domain]
+        if domain not in self._evaluated:
+            self._evaluated[domain] = self._evaluate(domain)
+        return self._evaluated[domain]
 
-    def _evaluated(self, domain: str) -> Iterator[Candidate]:
-        """Yield the candidate of a domain for each window in which it is affected."""
+    def _evaluate(self, domain: str) -> tuple[Candidate | None, float]:
         votes, members = self._votes, self._members
-        self._leads[domain] = -inf
         parts = votes.parts(domain)
         parent_share = votes.vote_rules[members.topology_of(domain)].share
         share = parent_share if parts else votes.vote_class.share
+        candidates, largest_lead = list[Candidate](), -inf
         for window, voters in votes.significant_votes(domain, self._now, share):
-            lead = of_fleet = inf
-            if parts:
-                lead, of_fleet = self._compare(domain, parts, window, voters)
-            self._leads[domain] = max(self._leads[domain], lead)
-            least = min(lead, of_fleet)
+            lead, of_fleet = self._compare(domain, parts, window, voters) if parts else (inf, inf)
+            largest_lead, least = max(largest_lead, lead), min(lead, of_fleet)
             if least > 0.0:
                 size, is_disputed = members.size(domain), least < log(_CLEARLY_LIKELIER)
-                yield Candidate(votes.vote_class.name, domain, window, voters, size, is_disputed)
+                candidates.append(Candidate(votes.vote_class.name, domain, window, voters, size, is_disputed))
+        # The shortest window has the fewest older faults of single nodes. A slow fault is only clear in a
+        # longer one.
+        clear = (item for item in candidates if not (item.is_disputed or votes.is_weak(item)))
+        return next(clear, candidates[-1] if candidates else None), largest_lead
 
     def _compare(
         self, domain: str, parts: Sequence[str], window: float, voters: Mapping[str, float]
@@ -94,7 +82,7 @@ class _AffectedDomains:
         """Return how much likelier one fault of a parent makes the votes than faults of its parts, and than
         one cause of the whole fleet, as logarithms: infinity if most parts are affected.
         """
-        candidates = [candidate for part in parts if (candidate := self.candidate(part)) is not None]
+        candidates = [candidate for part in parts if (candidate := self.evaluate(part)[0]) is not None]
         if _fail_in_turn(candidates):
             return -inf, -inf
         if len(candidates) >= most_children(len(parts)):

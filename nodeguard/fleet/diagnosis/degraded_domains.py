@@ -20,6 +20,7 @@ from nodeguard.fleet.diagnosis.results import (
     clearing_time,
     fewest_children,
     fewest_nodes,
+    latest_times,
     most_children,
     nth_largest,
     recovering_since,
@@ -207,12 +208,11 @@ class DegradedDomains:
         even if it may not vote, for example under a cordon: that does not repair the domain.
         """
         domain = degraded.domain
-        last_shown = self._last_shown.setdefault(domain, {})
         votes = self._votes.latest_votes(domain, degraded.fault_classes)
         nodes = {*self._members.nodes(domain), *degraded.moved}
         faults = self._evidence.shown_faults(nodes, degraded, self._votes, now)
-        for shown in (votes, {uid: _last(shown_faults) for uid, shown_faults in faults.items()}):
-            last_shown |= {uid: at for uid, at in shown.items() if at > last_shown.get(uid, -inf)}
+        shown = {uid: _last(shown_faults) for uid, shown_faults in faults.items()}
+        last_shown = self._last_shown[domain] = latest_times(self._last_shown.get(domain, {}), votes, shown)
         size = max(degraded.size, self._votes.members.size(domain))
         shares = [self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes]
         least = min((fewest_nodes(share, size) for share in shares), default=len(last_shown) + 1)

@@ -189,6 +189,14 @@ def clearing_time(rule: DiagnosisPolicy, times: int) -> float:
     return float(min(rule.recovery.max, rule.recovery.initial * 2.0 ** min(times - 1, 30)))
 
 
+def latest_times(*times_by_uid: Mapping[str, float]) -> dict[str, float]:
+    """Return the latest time of each node in some mappings, by uid."""
+    latest: dict[str, float] = {}
+    for times in times_by_uid:
+        latest |= {uid: at for uid, at in times.items() if at > latest.get(uid, -inf)}
+    return latest
+
+
 def nth_largest(number: int, values: Collection[float]) -> float:
     """Return the n-th largest of some values; minus infinity if there are fewer."""
     return sorted(values)[-number] if number <= len(values) else -inf

@@ -11,7 +11,7 @@ from math import inf
 from msgspec import Struct
 
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings
-from nodeguard.fleet.diagnosis.results import ALL_REPORTED, VoteTally
+from nodeguard.fleet.diagnosis.results import ALL_REPORTED, VoteTally, latest_times
 from nodeguard.fleet.diagnosis.votes import AFTER_RECEIPT, BEFORE_RECEIPT, FaultVotes, VoteContext
 from nodeguard.fleet.policy_rules import matches_any
 from nodeguard.fleet.state.topology.members import path_prefixes
@@ -206,11 +206,7 @@ class VoteIndex(VoteContext):
 
     def current_voters(self, now: float) -> dict[str, float]:
         """Return the nodes with a vote that may still count, with their latest vote, by uid."""
-        voters: dict[str, float] = {}
-        for votes in self.votes_by_class.values():
-            for uid, at in votes.current_voters(now).items():
-                voters[uid] = max(at, voters.get(uid, at))
-        return voters
+        return latest_times(*(votes.current_voters(now) for votes in self.votes_by_class.values()))
 
     def topologies_of(self, check: str) -> Set[str]:
         """Return the topologies in which a check may vote."""
@@ -250,11 +246,7 @@ class VoteIndex(VoteContext):
 
     def latest_votes(self, domain: str, fault_classes: Iterable[str]) -> dict[str, float]:
         """Return the latest votes in a domain for some fault classes, by uid, as far as is remembered."""
-        latest: dict[str, float] = {}
-        for fault_class in fault_classes:
-            votes = self.votes_by_class[fault_class].latest_in(domain)
-            latest |= {uid: at for uid, at in votes.items() if at > latest.get(uid, -inf)}
-        return latest
+        return latest_times(*(self.votes_by_class[name].latest_in(domain) for name in fault_classes))
 
     def affected_domains(self, now: float) -> dict[str, int]:
         """Return the number of nodes with votes, of each domain with any."""
