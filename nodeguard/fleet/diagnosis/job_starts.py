@@ -151,28 +151,24 @@ class JobStarts:
         # A vote belongs to its job until the node votes again, also if it was withdrawn or is too old to
         # count: its finding may last as long.
         oldest = now - self._votes.rule.recovery.reset_after
-        possible = {
-            uid: vote for uid, vote in before.items() if current.get(uid, vote.at) == vote.at > oldest
-        }
+        earlier = {uid: vote for uid, vote in before.items() if current.get(uid, vote.at) == vote.at > oldest}
+        new: dict[str, _JobVote] = {}
         for vote in self._new_votes(votes, current):
-            earlier = (domain for domain in degraded if domain.began < vote.start.at - _BEFORE)
-            if not any(vote.uid in members.nodes(domain.domain) for domain in earlier):
-                possible.setdefault(vote.uid, vote)
-        leaves = {leaf for uid in possible for leaf in votes.lowest_domains(uid)}
-        others = {
-            leaf: [at for uid, at in votes.latest_in(leaf).items() if uid not in possible] for leaf in leaves
-        }
+            domains = (domain.domain for domain in degraded if domain.began < vote.start.at - _BEFORE)
+            if vote.uid not in earlier and not any(vote.uid in members.nodes(path) for path in domains):
+                new[vote.uid] = vote
 
         def is_of_leaf(vote: _JobVote) -> bool:
-            earliest = vote.start.at - votes.longest_window
-            own = (others[leaf] for leaf in votes.lowest_domains(vote.uid))
-            return any(sum(at >= earliest for at in times) >= _OTHERS for times in own)
+            since = vote.start.at - votes.longest_window
+            others = (
+                [at for uid, at in votes.latest_in(leaf).items() if uid not in earlier and uid not in new]
+                for leaf in votes.lowest_domains(vote.uid)
+            )
+            return any(sum(at >= since for at in times) >= _OTHERS for times in others)
 
-        new = {uid for uid, vote in possible.items() if before.get(uid) != vote}
-        job_votes = [vote for uid, vote in possible.items() if uid not in new or not is_of_leaf(vote)]
-        for episode in _episodes(job_votes):
-            was_explained = any(vote.uid not in new for vote in episode)
-            if was_explained or len(episode) >= self._votes.rule.min_nodes:
+        of_jobs = [vote for vote in new.values() if not is_of_leaf(vote)]
+        for episode in _episodes([*earlier.values(), *of_jobs]):
+            if any(vote.uid in earlier for vote in episode) or len(episode) >= self._votes.rule.min_nodes:
                 yield episode
 
     def _new_votes(self, votes: FaultVotes, current: Mapping[str, float]) -> Iterator[_JobVote]:
