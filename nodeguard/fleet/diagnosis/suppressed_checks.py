@@ -91,7 +91,7 @@ class SuppressedChecks:
                     firings.forget_onset(uid)
         nodes = {*suppressed.nodes, *self._remaining[check]}
         nodes.update(uid for uid in firings.latest if self._is_in_scope(suppressed, uid))
-        self._votes.withdraw(check, nodes, self.suppression)
+        self._votes.withdraw(check, [uid for uid in nodes if self.suppression(check, uid) is not None])
 
     def end(self, suppressed: SuppressedCheck, at: float) -> None:
         """Record that a check was suppressed until a time, also before this start: earlier onsets do not
@@ -103,7 +103,7 @@ class SuppressedChecks:
             del self._remaining[check]
         self._recurrence.record_end(check, suppressed.times, at)
         until = inf if suppressed.confined_at is None else suppressed.confined_at + CLOCK_TOLERANCE
-        self._votes.end_suppression(check, min(at, until), suppressed.domain, self.suppression)
+        self._votes.end_suppression(check, min(at, until), suppressed.domain)
 
     def confine(self, uid: str, check: str, at: float) -> bool:
         """Add a node to those on which a suppression stays, if the check fires on it since before that was

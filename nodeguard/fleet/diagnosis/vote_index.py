@@ -5,7 +5,7 @@ Times are seconds of a clock that never jumps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
 from math import inf
 
 from msgspec import Struct
@@ -143,7 +143,7 @@ class VoteIndex(VoteContext):
         self.add_check(check, topologies)
         for votes in self.classes_of(check).values():
             if not votes.vote_rules.keys().isdisjoint(topologies):
-                votes.vote(uid, topologies, at)
+                votes.vote(uid, check, topologies, at)
 
     def add_check(self, check: str, topologies: Iterable[str], *, warns: bool | None = None) -> None:
         """Add a check, with the topologies in which it may vote. warns: whether a finding of it is a warning,
@@ -165,36 +165,21 @@ class VoteIndex(VoteContext):
         """Record that a check does not fire on a node any more."""
         self.firings_of(check).active.discard(uid)
 
-    def end_suppression(
-        self, check: str, at: float, domain: str, suppression: Callable[[str, str], object]
-    ) -> None:
+    def end_suppression(self, check: str, at: float, domain: str) -> None:
         """Record that the suppression of a check on the nodes of a domain, empty for all, ended: onsets up to
-        a time do not count there, nor their votes. suppression: see `withdraw`.
+        a time do not count there, nor their votes.
         """
         self._ended[check, domain] = max(at, self._ended.get((check, domain), at))
-        ended = self.firings_of(check).forget_onsets(at, lambda uid: self._is_in(uid, domain))
-        self.withdraw(check, ended, suppression)
+        self.withdraw(check, self.firings_of(check).forget_onsets(at, lambda uid: self._is_in(uid, domain)))
 
     def _is_in(self, uid: str, domain: str) -> bool:
         return not domain or uid in self.members.nodes(domain)
 
-    def withdraw(self, check: str, uids: Iterable[str], suppression: Callable[[str, str], object]) -> None:
-        """Withdraw the votes for a check on some nodes, as if it had not voted there. The votes for other
-        checks of its classes count then. suppression: returns that of another check on a node, or None.
-        """
-        nodes, classes = frozenset(uids), self.classes_of(check)
-        others: dict[str, dict[str, float]] = {name: {} for name in classes}
-        for other, firings in self.firings.items():
-            shared = classes.keys() & self.classes_of(other).keys()
-            affected = nodes & firings.latest.keys() if shared else ()
-            self.has_changed |= bool(affected)
-            for uid in affected:
-                onset = firings.latest[uid]
-                for name in shared if suppression(other, uid) is None else ():
-                    others[name][uid] = max(onset, others[name].get(uid, onset))
-        for name, votes in classes.items():
-            for uid in nodes:
-                votes.replace_vote(uid, others[name].get(uid))
+    def withdraw(self, check: str, uids: Collection[str]) -> None:
+        """Withdraw the votes for a check on some nodes: those for other checks of its classes count then."""
+        for votes in self.classes_of(check).values():
+            for uid in uids:
+                self.has_changed |= votes.withdraw(uid, check)
 
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
         """Return the votes of the fault classes in which a check may vote, by fault class."""

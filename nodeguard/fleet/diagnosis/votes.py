@@ -59,24 +59,26 @@ class FaultVotes:
         self._rule = context.rule
         self._members = context.members
         self._rate = context.rates[fault_class.name]
-        self._latest: dict[str, float] = {}
+        self._latest: dict[str, float] = {}  # in the order of the votes
+        self._by_check: dict[str, dict[str, float]] = {}  # the latest vote for each check, by uid
         self._topologies: dict[str, frozenset[str]] = {}
         self._onsets: dict[str, deque[float]] = {}
         self._recent: deque[tuple[float, str]] = deque()
 
-    def vote(self, uid: str, topologies: Iterable[str], at: float) -> None:
-        """Record the vote of a node, with a fault that may be shared in some topologies. A vote from before
-        the end of a diagnosis of one of its domains does not count.
+    def vote(self, uid: str, check: str, topologies: Iterable[str], at: float) -> None:
+        """Record the vote of a node for a check, with a fault that may be shared in some topologies. A vote
+        from before the end of a diagnosis of one of its domains does not count.
         """
         self.new_voters.add(uid)
         if self.has_ended(uid, at):
             return
         self._onsets.setdefault(uid, deque(maxlen=_ONSETS)).append(at)
         self._recent.append((at, uid))
-        self._topologies[uid] = self._topologies.get(uid, frozenset()) | self.vote_rules.keys() & frozenset(
-            topologies
-        )
-        self._set(uid, max(at, self._latest.get(uid, at)))
+        own = self.vote_rules.keys() & frozenset(topologies)
+        self._topologies[uid] = self._topologies.get(uid, frozenset()) | own
+        by_check = self._by_check.setdefault(uid, {})
+        by_check[check] = max(at, by_check.get(check, at))
+        self._latest[uid] = max(at, self._latest.pop(uid, at))
 
     def has_ended(self, uid: str, at: float) -> bool:
         """Return whether a vote is from before the end of a diagnosis of one of the node's domains."""
@@ -89,27 +91,35 @@ class FaultVotes:
         return uid in self._latest
 
     def remove_node(self, uid: str) -> None:
-        """Remove the vote and the onsets of a node."""
-        self.withdraw(uid)
+        """Remove the votes and the onsets of a node."""
+        self._remove_votes(uid)
         self._onsets.pop(uid, None)
 
-    def withdraw(self, uid: str) -> None:
-        """Withdraw the vote of a node."""
-        self._topologies.pop(uid, None)
-        self._latest.pop(uid, None)
+    def withdraw(self, uid: str, check: str) -> bool:
+        """Withdraw the vote of a node for a check: its latest for another one counts then. Returns whether it
+        had any vote.
+        """
+        by_check = self._by_check.get(uid)
+        if by_check is None:
+            return False
+        by_check.pop(check, None)
+        at = max(by_check.values(), default=-inf)
+        if not by_check or self.has_ended(uid, at):
+            self._remove_votes(uid)
+        else:
+            del self._latest[uid]
+            self._latest[uid] = at
+        return True
+
+    def _remove_votes(self, uid: str) -> None:
+        for votes in (self._latest, self._by_check, self._topologies):
+            votes.pop(uid, None)
 
     def end(self, path: str, at: float) -> None:
         """Withdraw the votes in a domain up to a time, at which its diagnosis ended."""
         self.ended[path] = max(at, self.ended.get(path, at))
         for uid in [uid for uid, vote in self.latest_in(path).items() if vote <= at]:
-            self.withdraw(uid)
-
-    def replace_vote(self, uid: str, at: float | None) -> None:
-        """Replace the vote of a node by an earlier one for another check; None for none."""
-        if at is None or uid not in self._topologies or self.has_ended(uid, at):
-            self.withdraw(uid)
-        else:
-            self._set(uid, at)
+            self._remove_votes(uid)
 
     def forget(self, now: float) -> None:
         """Forget old votes; those since the start that nothing explained count towards the usual rate."""
@@ -288,10 +298,6 @@ class FaultVotes:
             phrase = self.vote_class.phrase
             tallies.append(VoteTally(*evidence, description=phrase, by_share=by_share, by_chance=by_chance))
         return max(tallies, key=lambda tally: len(tally.voters) / max(1, tally.required))
-
-    def _set(self, uid: str, at: float) -> None:
-        self._latest.pop(uid, None)
-        self._latest[uid] = at  # in order of the latest vote
 
     def _repeats(self, uid: str, now: float) -> bool:
         """Return whether a node voted again and again before anything that happens now."""
