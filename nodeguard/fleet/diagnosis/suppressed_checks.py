@@ -89,8 +89,7 @@ class SuppressedChecks:
             for uid, at in {**firings.latest, **self._evidence.nodes_showing(check)}.items():
                 if self.confine(uid, check, at):
                     firings.forget_onset(uid)
-        nodes = {*suppressed.nodes, *self._remaining[check]}
-        nodes.update(uid for uid in firings.latest if self._is_in_scope(suppressed, uid))
+        nodes = firings.latest.keys() | self._remaining[check]
         self._votes.withdraw(check, [uid for uid in nodes if self.suppression(check, uid) is not None])
 
     def end(self, suppressed: SuppressedCheck, at: float) -> None:
