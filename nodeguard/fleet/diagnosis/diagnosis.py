@@ -68,7 +68,7 @@ class Diagnosis:
         if self.voting.record_firing(uid, check, at, observed=observed) and not self.checks.suppression(
             check, uid
         ):
-            self.voting.vote(uid, check, topologies, at)
+            self.voting.vote(uid, check, at, topologies)
 
     def record_cleared(self, uid: str, check: str) -> None:
         """Record that a check does not fire on a node any more."""
@@ -89,7 +89,7 @@ class Diagnosis:
             (at, uid, check) for check, own in firings for uid, at in own.latest.items()
         ):
             if self.checks.suppression(check, uid) is None:
-                self.voting.vote(uid, check, self.voting.topologies_of(check), at)
+                self.voting.vote(uid, check, at)
         self._evaluated_all = -inf
 
     def open(self, result: DegradedDomain | SuppressedCheck | BadJobStart) -> None:

@@ -157,10 +157,9 @@ class SuppressedChecks:
             latest, since = self._votes.firings[check].latest, suppressed.since
             recent = [uid for uid in self._votes.new_onsets[check] if latest.get(uid, since) > since]
             rate = len(latest) / max(1.0, now - suppressed.began) / max(1, len(self._votes.members))
-            topologies = self._votes.topologies_of(check)
             for votes in self._votes.classes_of(check).values():
                 for uid in votes.concentrated(recent, latest, since, rate, now):
-                    self._votes.vote(uid, check, topologies, latest[uid])
+                    self._votes.vote(uid, check, latest[uid])
 
     def _caused(self, check: str) -> set[str]:
         """Return the nodes on which another cause than a false alarm explains a check: also a degraded domain

@@ -137,10 +137,12 @@ class VoteIndex(VoteContext):
         self.new_onsets.setdefault(check, set()).add(uid)
         return True
 
-    def vote(self, uid: str, check: str, topologies: Iterable[str], at: float) -> None:
-        """Vote for a check on a node, with a fault that may be shared in some topologies."""
-        topologies = tuple(topologies)
-        self.add_check(check, topologies)
+    def vote(self, uid: str, check: str, at: float, topologies: Iterable[str] | None = None) -> None:
+        """Vote for a check on a node, with a fault that may be shared in some topologies; by default in all
+        in which the check may vote.
+        """
+        self.add_check(check, topologies or ())
+        topologies = self._checks[check].topologies if topologies is None else frozenset(topologies)
         for votes in self.classes_of(check).values():
             if not votes.vote_rules.keys().isdisjoint(topologies):
                 votes.vote(uid, check, topologies, at)
@@ -192,10 +194,6 @@ class VoteIndex(VoteContext):
     def current_voters(self, now: float) -> dict[str, float]:
         """Return the nodes with a vote that may still count, with their latest vote, by uid."""
         return latest_times(*(votes.current_voters(now) for votes in self.votes_by_class.values()))
-
-    def topologies_of(self, check: str) -> Set[str]:
-        """Return the topologies in which a check may vote."""
-        return self._checks.get(check, _NONE).topologies
 
     def only_warns(self, check: str) -> bool:
         """Return whether a check has only reported warnings, which may last longer than their cause."""

@@ -32,7 +32,7 @@ def suspected(leaves: Leaves, firing: Iterable[str], *degrading: str, is_new: bo
             votes.record_versions(uid, (f"catalogue/{1 + is_new}",), {}, 0.0)
     for uid in firing:
         assert votes.record_firing(uid, "port-down", 1.0)
-        votes.vote(uid, "port-down", ("fabric",), 1.0)
+        votes.vote(uid, "port-down", 1.0, ("fabric",))
     candidates = []
     for path in degrading:
         own = votes.votes_by_class["link-down"].voters(f"fabric/{path}", 20.0, 120.0)

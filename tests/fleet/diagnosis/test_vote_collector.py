@@ -79,7 +79,7 @@ def test_unused_check_names_are_forgotten() -> None:
     voting, now = made.planner.diagnosis.voting, made.now.mono
     for number in range(10_000):
         voting.record_firing("uid-0", f"made-up-{number}", now)
-        voting.vote("uid-0", f"made-up-{number}", ("rack",), now)
+        voting.vote("uid-0", f"made-up-{number}", now, ("rack",))
         voting.record_cleared("uid-0", f"made-up-{number}")
     voting.forget((), now + 10 * 86_400.0)
     assert voting.firings == {}
