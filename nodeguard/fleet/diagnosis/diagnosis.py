@@ -33,7 +33,7 @@ _LATER, _SOON = 60.0, 5.0
 class Diagnosis:
     """The degraded domains, suppressed checks and bad starts of jobs of a fleet, and the votes for them.
     evidence: answers questions about nodes. domains, checks, jobs: the three kinds of diagnoses.
-    degraded_domains, suppressed_checks: by domain and by check.
+    degraded_domains, suppressed_checks, bad_starts: by domain, by check and by job.
     members: the nodes that may vote, with their domains.
     """
 
@@ -47,12 +47,8 @@ class Diagnosis:
         self.members = self.voting.members
         self.degraded_domains: Mapping[str, DegradedDomain] = self.domains.degraded
         self.suppressed_checks: Mapping[str, SuppressedCheck] = self.checks.suppressed
+        self.bad_starts: Mapping[str, BadJobStart] = self.jobs.bad_starts
         self._evaluated = self._evaluated_all = -inf
-
-    @property
-    def bad_starts(self) -> Mapping[str, BadJobStart]:
-        """Return the bad starts of jobs, by job."""
-        return self.jobs.bad_starts
 
     def vote(
         self, uid: str, check: str, topologies: Iterable[str], at: float, *, observed: bool = True
@@ -133,7 +129,7 @@ class Diagnosis:
         due = self.next_evaluation()
         if not self.voting.has_changed and (due is None or now < due):
             return False
-        before = dict(self.degraded_domains), dict(self.suppressed_checks), self.bad_starts
+        before = dict(self.degraded_domains), dict(self.suppressed_checks), dict(self.bad_starts)
         self.voting.forget(self.suppressed_checks, now)
         self.domains.follow_moves(now)
         self.checks.follow_moves()

@@ -41,7 +41,7 @@ class _JobVote(Struct, frozen=True):
 
 
 class JobStarts:
-    """The bad starts of jobs, and the votes that they explain.
+    """The bad starts of jobs, by job, and the votes that they explain.
 
     A vote belongs to the start of a job if all of these are true: its check is of an event that passes
     (`job_start_checks` of the class), the job started on the node shortly before, the node has no other vote
@@ -56,7 +56,7 @@ class JobStarts:
         # Starts of an earlier aggregator, by job: votes from the first to the last of theirs belong to them.
         self._recorded: dict[str, BadJobStart] = {}
         self._cleared: dict[str, float] = {}  # when operators cleared a job
-        self.bad_starts: Mapping[str, BadJobStart] = {}
+        self.bad_starts: dict[str, BadJobStart] = {}
 
     @property
     def is_undecided(self) -> bool:
@@ -66,8 +66,7 @@ class JobStarts:
     def open(self, start: BadJobStart) -> None:
         """Record a bad start from before this start of the aggregator, without its voters."""
         self._recorded[start.job] = start
-        self._starts.setdefault(start.job, start)
-        self.bad_starts = {**self.bad_starts, start.job: self._starts[start.job]}
+        self.bad_starts[start.job] = self._starts.setdefault(start.job, start)
 
     def end(self, start: BadJobStart, at: float) -> None:
         """Record that the incident of a bad start ended: its votes still count for no domain."""
@@ -75,7 +74,7 @@ class JobStarts:
             self._recorded[start.job] = start
         self._cleared[start.job] = max(at, self._cleared.get(start.job, at))
         self._starts.pop(start.job, None)
-        self.bad_starts = {job: other for job, other in self.bad_starts.items() if job != start.job}
+        self.bad_starts.pop(start.job, None)
 
     def explained(self, fault_class: str) -> Iterable[str]:
         """Return the nodes with votes for a fault class that the start of a job explains."""
@@ -115,12 +114,9 @@ class JobStarts:
             for job, start in self._starts.items()
             if not start.voters and max(start.since, start.last) > oldest
         }
-        self._starts = restored | recent
-        self.bad_starts = {
-            job: start
-            for job, start in self._starts.items()
-            if now - start.since >= self._votes.rule.grace_period
-        }
+        self._starts, grace_period = restored | recent, self._votes.rule.grace_period
+        self.bad_starts.clear()
+        self.bad_starts |= {job: own for job, own in self._starts.items() if now - own.since >= grace_period}
         return changed
 
     def _bad_start(self, job: str, fault_class: str, votes: list[_JobVote], now: float) -> BadJobStart:
