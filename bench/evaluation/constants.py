@@ -112,6 +112,7 @@ _PACKAGE = "nodeguard.fleet.diagnosis"
 MODULES: Mapping[str, tuple[str, ...]] = {
     "candidates": (
         "_CLEARLY_LIKELIER",
+        "_SMALL_PART",
         "_PAUSE",
         "_IN_TURN_CHANCE",
     ),
@@ -143,7 +144,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     ),
     "vote_collector": ("VOTE_INTERVAL", "_ESTABLISHED", "_OLD"),
     "vote_index": ("_FAULT_RATE", "_WARNING_RATE"),
-    "votes": ("AFTER_RECEIPT", "BEFORE_RECEIPT", "_SMALL_PART"),
+    "votes": ("AFTER_RECEIPT", "BEFORE_RECEIPT"),
 }
 """Of modules of the diagnosis."""
 

@@ -163,7 +163,7 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"another topology | {settling_candidates._CLEARLY_LIKELIER:g} times",
         f"a part in another topology | {settling_candidates._PART_CLEARLY_LIKELIER:g} times",
         f"a new version | {format_duration(shared_versions._NEW_SECONDS)}",
-        f"a small part | {votes._SMALL_PART:.0%}",
+        f"a small part | {candidates._SMALL_PART:.0%}",
         f"nodes of one leaf | {suspected_checks._OF_ONE}, or {suspected_checks._TIMES_ITS_PART:g} times its part",
         f"nodes outside of parents | {suspected_checks._TIMES_USUAL:g} times the usual number",
         f"nearly all nodes | {shared_versions._MIN_VOTER_SHARE:.0%}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf, lgamma, log
 
@@ -10,23 +10,28 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence, two_shares_evidence
 from nodeguard.fleet.diagnosis.results import Candidate, most_children
-from nodeguard.fleet.diagnosis.votes import FaultVotes
-from nodeguard.fleet.state.topology.members import DomainMembers
+from nodeguard.fleet.diagnosis.significance import significance
+from nodeguard.fleet.diagnosis.votes import AFTER_RECEIPT, BEFORE_RECEIPT, FaultVotes, VoteContext
+from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
 
 # A domain is clear if its fault makes the votes so many times likelier than one of its parent, of its parts
 # or of the whole fleet. Otherwise it is disputed.
 _CLEARLY_LIKELIER = 20.0
 
 
-def significant_domains(
-    votes: FaultVotes, leaves: Iterable[str], members: DomainMembers, now: float
-) -> dict[str, Candidate]:
+# A child with fewer nodes than this share of the largest one has nodes by wrong labels: assumed.
+_SMALL_PART = 0.2
+
+_NONE: dict[str, float] = {}
+
+
+def significant_domains(votes: FaultVotes, leaves: Iterable[str], now: float) -> dict[str, Candidate]:
     """Return the affected lowest domains, each with its candidate: the widest affected parent, or itself."""
     candidates: dict[str, Candidate] = {}
-    affected = _AffectedDomains(votes, members, now)
+    affected, members = _AffectedDomains(votes, now), votes.context.members
     for leaf in leaves:
         domain, candidate = leaf, None
-        while votes.is_too_small(domain) and members.parent(domain):
+        while affected.is_too_small(domain) and members.parent(domain):
             domain = members.parent(domain)
         while domain:
             wider, lead = affected.evaluate(domain)
@@ -40,12 +45,25 @@ def significant_domains(
     return candidates
 
 
+def parts_of(domain: str, context: VoteContext) -> list[str]:
+    """Return the children of a domain, if any has enough nodes to be degraded, without those that have a few
+    nodes because of wrong labels.
+    """
+    members, min_nodes = context.members, context.rule.min_nodes
+    sizes = {child: members.size(child) for child in members.children(domain)}
+    largest = max(sizes.values(), default=0)
+    least = min(min_nodes, _SMALL_PART * largest)
+    return [child for child, size in sizes.items() if largest >= min_nodes and size >= least]
+
+
 class _AffectedDomains:
     """The domains that the votes of a fault class affect more than by chance, each evaluated once."""
 
-    def __init__(self, votes: FaultVotes, members: DomainMembers, now: float) -> None:
+    def __init__(self, votes: FaultVotes, now: float) -> None:
         self._votes = votes
-        self._members = members
+        self._context = votes.context
+        self._rule = votes.context.rule
+        self._members = votes.context.members
         self._now = now
         self._evaluated: dict[str, tuple[Candidate | None, float]] = {}
         self._recent: dict[float, int] = {}  # voters in the fleet, by window
@@ -61,11 +79,11 @@ class _AffectedDomains:
 
     def _evaluate(self, domain: str) -> tuple[Candidate | None, float]:
         votes, members = self._votes, self._members
-        parts = votes.parts(domain)
+        parts = parts_of(domain, self._context)
         parent_share = votes.vote_rules[members.topology_of(domain)].share
         share = parent_share if parts else votes.vote_class.share
         candidates, largest_lead = list[Candidate](), -inf
-        for window, voters in votes.significant_votes(domain, self._now, share):
+        for window, voters in self._significant_votes(domain, share):
             lead, of_fleet = self._compare(domain, parts, window, voters) if parts else (inf, inf)
             largest_lead, least = max(largest_lead, lead), min(lead, of_fleet)
             if least > 0.0:
@@ -75,6 +93,53 @@ class _AffectedDomains:
         # longer one.
         clear = (item for item in candidates if not (item.is_disputed or votes.is_weak(item)))
         return next(clear, candidates[-1] if candidates else None), largest_lead
+
+    def is_too_small(self, domain: str) -> bool:
+        """Return whether a domain has too few nodes to be degraded: one, or two like each of its siblings, of
+        which the parent is the lowest domain.
+        """
+        size, parent = self._members.size(domain), self._members.parent(domain)
+        if size >= self._rule.min_nodes:
+            return False
+        return size < self._rule.fewest_affected(size) or bool(parent and not parts_of(parent, self._context))
+
+    def _significant_votes(self, domain: str, share: float) -> Iterator[tuple[float, dict[str, float]]]:
+        """Yield each window in which a domain has more votes than chance explains, with the voters."""
+        votes, size = self._votes, self._members.size(domain)
+        if self.is_too_small(domain):
+            return
+        all_voters = votes.voters(domain, self._now, votes.longest_window)
+        if self._members.topology_of(domain) in VERSION_TOPOLOGIES:
+            yield from self._after_receipt(domain, all_voters)
+        by_share = self._rule.fewest_affected(size, share)
+        for window in votes.vote_class.windows:
+            voters = {uid: at for uid, at in all_voters.items() if at > self._now - window}
+            if len(voters) < by_share:
+                continue
+            chance = votes.chance(window, self._now)
+            if significance(len(voters), size, chance) >= self._rule.significance_exponent:
+                yield window, voters
+
+    def _after_receipt(
+        self, version: str, all_voters: Mapping[str, float]
+    ) -> Iterator[tuple[float, dict[str, float]]]:
+        """Yield the voters of a version that voted soon after they received it, with the window for that, if
+        they are more than chance explains. They may be few of its nodes, and a rollout may take hours.
+        """
+        changes = self._context.version_changes
+        voters = {
+            uid: at
+            for uid, at in all_voters.items()
+            if -BEFORE_RECEIPT <= at - changes.get(uid, _NONE).get(version, inf) <= AFTER_RECEIPT
+        }
+        if len(voters) < self._rule.min_nodes:
+            return
+        others = len(self._votes.current_voters(self._now)) - len(all_voters)
+        elsewhere = max(1, len(self._members) - self._members.size(version))
+        chance = max(self._votes.chance(AFTER_RECEIPT, self._now), min(0.999, others / elsewhere))
+        received = sum(1 for uid in self._members.nodes(version) if version in changes.get(uid, _NONE))
+        if significance(len(voters), received, chance) >= self._rule.significance_exponent:
+            yield AFTER_RECEIPT, voters
 
     def _compare(
         self, domain: str, parts: Sequence[str], window: float, voters: Mapping[str, float]

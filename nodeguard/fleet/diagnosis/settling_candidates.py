@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence, Set
 from math import log
 
-from nodeguard.fleet.diagnosis.candidates import significant_domains
+from nodeguard.fleet.diagnosis.candidates import parts_of, significant_domains
 from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
 from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence
 from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain, fewest_nodes
@@ -60,7 +60,7 @@ class SettlingCandidates:
                 leaves |= self._affected[fault_class].keys()
             if not leaves and not self._affected[fault_class]:
                 continue
-            affected = significant_domains(votes, sorted(leaves), self._votes.members, now)
+            affected = significant_domains(votes, sorted(leaves), now)
             self._affected[fault_class] = self._still_affected(votes, leaves, suppressed) | affected
             for candidate in {candidate.domain: candidate for candidate in affected.values()}.values():
                 self._domains.join(candidate)
@@ -139,7 +139,7 @@ class SettlingCandidates:
             evidence = shared_fault_evidence(len(candidate.voters), candidate.size, chance, counted)
             totals[topology] += max(0.0, evidence)
         best = max(totals, key=lambda topology: totals[topology])
-        are_parts = all(self._is_part(candidate.domain, votes) for candidate in by_topology[best])
+        are_parts = all(self._is_part(candidate.domain) for candidate in by_topology[best])
         enough = totals[best] - log(_PART_CLEARLY_LIKELIER if are_parts else _CLEARLY_LIKELIER)
         return next(
             by_topology[topology]
@@ -147,10 +147,10 @@ class SettlingCandidates:
             if topology in by_topology and totals[topology] >= enough
         )
 
-    def _is_part(self, domain: str, votes: FaultVotes) -> bool:
+    def _is_part(self, domain: str) -> bool:
         """Return whether a domain has no parts, and is a part of a wider one."""
-        members = self._votes.members
-        return not votes.parts(domain) and members.size(members.parent(domain)) > members.size(domain)
+        members, parts = self._votes.members, parts_of(domain, self._votes)
+        return not parts and members.size(members.parent(domain)) > members.size(domain)
 
     def _has_ended(self, candidate: Candidate) -> bool:
         """Return whether hardly any node still shows a fault that lasts and begins on all nodes at about the

@@ -15,7 +15,6 @@ from nodeguard.fleet.diagnosis.significance import OnsetRate, fewest_significant
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import (
     LOCATION_TOPOLOGIES,
-    VERSION_TOPOLOGIES,
     DiagnosisPolicy,
     FaultClass,
     VoteTopology,
@@ -44,7 +43,8 @@ class VoteContext:
 class FaultVotes:
     """The votes for one fault class: the latest of each node. of_jobs: the time up to which the start of a
     job explains the votes of a node, by uid: these count for no domain. ended: when domains were last
-    cleared. new_voters: nodes with a vote, or with other domains, since the latest evaluation.
+    cleared. new_voters: nodes with a vote, or with other domains, since the latest evaluation. context: of
+    all votes.
     """
 
     def __init__(self, fault_class: FaultClass, context: VoteContext) -> None:
@@ -55,7 +55,7 @@ class FaultVotes:
         self.of_jobs: dict[str, float] = {}
         self.ended = context.ends[fault_class.name]
         self.new_voters: set[str] = set()
-        self._context = context
+        self.context = context
         self._rule = context.rule
         self._members = context.members
         self._rate = context.rates[fault_class.name]
@@ -125,7 +125,7 @@ class FaultVotes:
         """Forget old votes; those since the start that nothing explained count towards the usual rate."""
         while self._recent and self._recent[0][0] < now - self.longest_window:
             at, uid = self._recent.popleft()
-            if at >= self._context.began and not self._repeats(uid, at):
+            if at >= self.context.began and not self._repeats(uid, at):
                 self._rate.count(now)
         gone = now - max(self._rule.recovery.max, self.longest_window + _DAY)
         for path in [path for path, at in self.ended.items() if at < gone]:
@@ -191,64 +191,6 @@ class FaultVotes:
         is_few = self.vote_class.weak and candidate.share < self._rule.weak_evidence.share
         return is_few and not self._members.children(candidate.domain)
 
-    def is_too_small(self, path: str) -> bool:
-        """Return whether a domain has too few nodes to be degraded: one, or two like each of its siblings, of
-        which the parent is the lowest domain.
-        """
-        size, parent = self._members.size(path), self._members.parent(path)
-        if size >= self._rule.min_nodes:
-            return False
-        return size < self._rule.fewest_affected(size) or bool(parent and not self.parts(parent))
-
-    def parts(self, path: str) -> list[str]:
-        """Return the children of a domain, if any has enough nodes to be degraded, without those that have a
-        few nodes because of wrong labels.
-        """
-        sizes = {child: self._members.size(child) for child in self._members.children(path)}
-        largest = max(sizes.values(), default=0)
-        least = min(self._rule.min_nodes, _SMALL_PART * largest)
-        return [child for child, size in sizes.items() if largest >= self._rule.min_nodes and size >= least]
-
-    def significant_votes(
-        self, path: str, now: float, share: float
-    ) -> Iterator[tuple[float, dict[str, float]]]:
-        """Yield each window in which a domain has more votes than chance explains, with the voters."""
-        size = self._members.size(path)
-        if self.is_too_small(path):
-            return
-        all_voters = self.voters(path, now, self.longest_window)
-        yield from self._after_receipt(path, all_voters, now)
-        by_share = self._rule.fewest_affected(size, share)
-        for window in self.vote_class.windows:
-            voters = {uid: at for uid, at in all_voters.items() if at > now - window}
-            if len(voters) < by_share:
-                continue
-            if significance(len(voters), size, self.chance(window, now)) >= self._rule.significance_exponent:
-                yield window, voters
-
-    def _after_receipt(
-        self, path: str, all_voters: Mapping[str, float], now: float
-    ) -> Iterator[tuple[float, dict[str, float]]]:
-        """Yield the voters of a version that voted soon after they received it, with the window for that, if
-        they are more than chance explains. They may be few of its nodes, and a rollout may take hours.
-        """
-        if self._members.topology_of(path) not in VERSION_TOPOLOGIES:
-            return
-        changes = self._context.version_changes
-        voters = {
-            uid: at
-            for uid, at in all_voters.items()
-            if -BEFORE_RECEIPT <= at - changes.get(uid, _NONE).get(path, inf) <= AFTER_RECEIPT
-        }
-        if len(voters) < self._rule.min_nodes:
-            return
-        others = len(self.current_voters(now)) - len(all_voters)
-        elsewhere = max(1, len(self._members) - self._members.size(path))
-        chance = max(self.chance(AFTER_RECEIPT, now), min(0.999, others / elsewhere))
-        received = sum(1 for uid in self._members.nodes(path) if path in changes.get(uid, _NONE))
-        if significance(len(voters), received, chance) >= self._rule.significance_exponent:
-            yield AFTER_RECEIPT, voters
-
     def chance(self, window: float, now: float) -> float:
         """Return the probability that a node votes within a window by chance, with the margin."""
         return min(0.999, self._rule.rate_margin * self.usual_rate(now) * window)
@@ -307,9 +249,6 @@ class FaultVotes:
         end = now - self.longest_window
         return sum(1 for at in onsets if end - _DAY <= at < end) >= self._rule.max_daily_onsets
 
-
-# A child with fewer nodes than this share of the largest one has nodes by wrong labels: assumed.
-_SMALL_PART = 0.2
 
 # Seconds within which a bad version shows on a node: checks wait for up to ten minutes. Assumed.
 AFTER_RECEIPT = 900.0
