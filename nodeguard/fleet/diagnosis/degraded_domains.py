@@ -105,7 +105,7 @@ class DegradedDomains:
         voters = {uid: at for uid, at in candidate.voters.items() if uid in members}
         if len(voters) < self._votes.rule.fewest_affected(len(members)):
             return
-        candidate = replace(candidate, voters=voters, size=len(members))
+        candidate = replace(candidate, voters=voters)
         if not self.join(candidate):
             self._diagnose(candidate, now)
 

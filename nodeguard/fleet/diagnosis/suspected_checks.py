@@ -42,11 +42,7 @@ _MISPLACED = 0.25
 
 
 def unexplained_firings(
-    check: str,
-    votes: VoteIndex,
-    candidates: Collection[Candidate],
-    explained: Set[str],
-    now: float,
+    check: str, votes: VoteIndex, candidates: Collection[Candidate], explained: Set[str], now: float
 ) -> UnexplainedFirings | None:
     """Return the firings of a check to suspect: that neither domains nor other causes explain; None for few.
 
