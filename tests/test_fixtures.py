@@ -167,7 +167,7 @@ def test_a_new_verdict_is_written_and_printed(
     assert write_verdicts(monkeypatch, tmp_path, "gpu-gone") == 0
     assert agreed("gpu-gone") == reviewed
     printed = capsys.readouterr().out
-    assert printed.startswith("gpu-gone: new, exit code 2\n  fatal    gpu-count on node")
+    assert printed.startswith("gpu-gone: new, `nodeguard check` exits with 2\n  fatal    gpu-count on node")
     # The name of its module is the same scenario.
     assert write_verdicts(monkeypatch, tmp_path, "gpu_gone") == 0
     assert not capsys.readouterr().out
