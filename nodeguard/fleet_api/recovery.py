@@ -19,10 +19,14 @@ from nodeguard.wire.report import Inventory, ReportedFinding
 def finding_commands(
     planner: Planner, uid: str, name: str, now: Instant, checks: Mapping[str, Check]
 ) -> Callable[[ReportedFinding], tuple[str, ...]]:
-    """Return the function that gives the commands of a finding of a node. checks: by id."""
+    """Return the function that gives the commands of a finding of a node; none while its check is suppressed
+    there. checks: by id.
+    """
     site = _site(planner, uid, name, now)
 
     def commands(finding: ReportedFinding) -> tuple[str, ...]:
+        if planner.diagnosis.checks.suppression(finding.check, uid) is not None:
+            return ()
         return recovery_commands(Recovery.of(finding, finding.check, checks), site)
 
     return commands
@@ -37,8 +41,12 @@ def finding_remedy(finding: ReportedFinding, checks: Mapping[str, Check]) -> str
 def incident_commands(
     planner: Planner, incident: Incident, now: Instant, checks: Mapping[str, Check]
 ) -> tuple[str, ...]:
-    """Return the commands of an incident; none if no hardware of one node failed, or if it is over."""
+    """Return the commands of an incident; none if no hardware of one node failed, if it is over, or while its
+    check is suppressed on the node.
+    """
     if not incident.node or incident.injected or incident.state == IncidentState.RESOLVED:
+        return ()
+    if planner.diagnosis.checks.suppression(incident.cause, incident.uid) is not None:
         return ()
     recovery = Recovery.of(incident, incident.cause, checks)
     return recovery_commands(recovery, _site(planner, incident.uid, incident.node, now))

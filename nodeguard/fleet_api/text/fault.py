@@ -111,13 +111,17 @@ def _fields(fault: NodeFault) -> Iterator[Field]:
         marks = [mark for mark in marks if mark not in own]
         if finding is not first:
             yield Field("also", str(finding_heading(finding, _title(finding))), finding.health.value)
-        texts = _texts(finding, own, is_explained=domain is not None)
+        shared = finding.explained_by if domain is None and finding.state == IncidentState.WITHHELD else ""
+        texts = _texts(finding, own, is_explained=domain is not None or shared != "")
         advice = texts.action, texts.commands
         # What to do is the same for several findings on a part: it is shown once.
         yield from finding_fields(
             finding, texts._replace(action="", commands=()) if advice in advised else texts
         )
         advised.add(advice)
+        if shared:
+            # A suppressed check, or the start of a job: to empty and repair each node may be wrong.
+            yield Field("cause", f"{shared}: see what to do there", about=Subject("incident", shared))
     for mark in marks:
         yield from _mark_fields(mark, f"{mark.mark} for {mark.check}")
     if domain is not None:
@@ -127,7 +131,9 @@ def _fields(fault: NodeFault) -> Iterator[Field]:
 
 
 def _texts(finding: FindingView, marks: Sequence[MarkView], *, is_explained: bool) -> FindingTexts:
-    """Return the texts of a finding. marks: its own. is_explained: whether a degraded domain explains it."""
+    """Return the texts of a finding. marks: its own. is_explained: whether another incident explains
+    it.
+    """
     status = "" if finding.data_status == DataStatus.FRESH else f"; data {finding.data_status.value}"
     # The node needs no repair for a finding that its domain explains.
     is_covered = finding.state == IncidentState.OPEN

@@ -279,6 +279,26 @@ def test_a_suppressed_check() -> None:
     """)
 
 
+def test_a_node_with_a_suppressed_check_shows_its_incident_and_no_repair() -> None:
+    fleet = leaves(120, replace(ENFORCED, diagnosis=diagnosis_policy()))
+    wait(fleet, 700.0)
+    for number in (0, 9, 41, 49, 89, 97):
+        fleet.report(number, finding(age=0.0))
+    wait(fleet, 20.0)
+    view = describe_node(fleet.planner, LEADER, "node-9", fleet.now)
+    assert view is not None
+    assert [found.how for found in view.findings] == [()]
+    text = look(node_view(view), 100)
+    assert "mark        withheld: check gpu-lost is suppressed" in text
+    assert "cause       check-gpu-lost-b567aef3: see what to do there" in text
+    assert "action" not in text
+    assert "how" not in text
+    [incident] = fleet.planner.tracker.recorded.by_uid["uid-9"]
+    full = describe_incident(fleet.planner, LEADER, incident, fleet.now)
+    assert full is not None
+    assert full.how == ()
+
+
 def test_long_names_of_nodes_are_aligned() -> None:
     view = describe_domain(FABRIC.planner, LEADER, FIRST, FABRIC.now)
     names = "gpu-h100-0001", "gpu-h100-with-a-long-name"
