@@ -178,7 +178,9 @@ class ConditionParser(Struct, frozen=True):
         """Refuse a constant that no reading of the signal can be compared with, or equal to."""
         if isinstance(value, (bool, str)):
             if operator in _ORDER_OPERATORS:
-                raise self.document.error((*path, operator), f"{value!r} has no order", "write a number")
+                problem = f"{value!r} is no number, and `{operator}` compares numbers"
+                ratio = " from 0 to 1, such as 0.95 for 95 %" if signal.unit == "ratio" else ""
+                raise self.document.error((*path, operator), problem, f"write a number{ratio}")
             if signal.kind != "state":
                 problem = f"{value!r} is no number, and {signal.name} is a {signal.kind}"
                 raise self.document.error((*path, operator), problem, "write a number")

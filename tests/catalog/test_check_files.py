@@ -124,7 +124,10 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
     ({"when": "{event: a.level}"}, "8: event: a.level is a gauge: use `signal` for it"),
     ({"when": "{signal: a.happened, is: 1}"}, "8: signal: a.happened is an event: use `event` for it"),
     ({"when": "{signal: a.level, below: 1, above: 2}"}, "8: when: compares a.level 2 times: write exactly"),
-    ({"when": "{signal: a.level, below: high}"}, "8: below: 'high' has no order: write a number"),
+    (
+        {"when": "{signal: a.level, below: high}"},
+        "8: below: 'high' is no number, and `below` compares numbers: write a number",
+    ),
     (
         {"when": "{signal: a.level, increases_by: 1, over: 1h}"},
         "8: increases_by: a.level is a gauge, and only counters increase: compare it instead",
@@ -147,7 +150,7 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
     ({"when": "{signal: a.level, under: 1}"}, "8: under: is not known here: use one of signal, event, any, "),
     (
         {"when": "\n    any:\n      - {signal: a.level, below: 1}\n      - {signal: a.level, below: x}"},
-        "11: below: 'x' has no order: write a number",
+        "11: below: 'x' is no number, and `below` compares numbers: write a number",
     ),
     (
         {"when": EVENT},

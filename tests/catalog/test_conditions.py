@@ -146,14 +146,30 @@ LEVEL = {"signal": "a.level"}
         ({**LEVEL, "below": {"signal": "a.x"}}, "when.below.signal", "'a.x' is no signal", "nearest are a."),
         (LEVEL, "when", "compares a.level 0 times", "write exactly one of is, is_not, in, below, "),
         ({**LEVEL, "above": 1, "below": 2}, "when", "compares a.level 2 times", "write exactly one of"),
-        ({**LEVEL, "above": "hot"}, "when.above", "'hot' has no order", "write a number"),
+        (
+            {**LEVEL, "above": "hot"},
+            "when.above",
+            "'hot' is no number, and `above` compares numbers",
+            "write a number",
+        ),
         (
             {"signal": "a.share", "at_least": 95},
             "when.at_least",
             "95 is above 1, and a.share is a ratio",
             "write 0.95 for 95 %",
         ),
-        ({**LEVEL, "at_most": True}, "when.at_most", "True has no order", "write a number"),
+        (
+            {"signal": "a.share", "at_least": "95%"},
+            "when.at_least",
+            "'95%' is no number, and `at_least` compares numbers",
+            "write a number from 0 to 1, such as 0.95 for 95 %",
+        ),
+        (
+            {**LEVEL, "at_most": True},
+            "when.at_most",
+            "True is no number, and `at_most` compares numbers",
+            "write a number",
+        ),
         ({**LEVEL, "below": 5, "by": 2}, "when.by", "moves a reference, and this is a", "move the constant"),
         (
             {**LEVEL, "is": {"signal": "a.limit"}, "by": 2},
