@@ -111,7 +111,8 @@ def group_incidents(
     planner: Planner, service: ServiceState, now: Instant, incidents: Iterable[Incident]
 ) -> tuple[IncidentSummary, ...]:
     """Return incidents in groups, the worst first: of those with the same check and health only the worst,
-    with the jobs of all, and those of injected faults apart. incidents: worst first.
+    with the jobs of all and the start of the oldest, and those of injected faults apart. incidents: worst
+    first.
     """
     kinds: dict[_Kind, list[Incident]] = {}
     for incident in incidents:
@@ -121,9 +122,12 @@ def group_incidents(
     groups = []
     for position, kind in enumerate(worst):
         jobs, jobs_omitted = _jobs(kinds[kind])
+        first_seen = min(incident.first_seen for incident in kinds[kind])
         groups.append(
             replace(
                 summarize_incident(planner, kinds[kind][0], service, now),
+                since=rfc3339(first_seen),
+                age=age(now, first_seen),
                 similar=len(kinds[kind]) - 1,
                 groups=_state_groups(planner, kinds[kind]) if len(kinds[kind]) > 1 else (),
                 earlier=_earlier(kind, worst[:position], nodes),

@@ -49,15 +49,14 @@ def test_a_storm_in_short(storm: Fleet) -> None:
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h,
                   planned just now; nodeguard 0.1.0
 
-    FATAL    port-down, 412 incidents; the first: node-102, port mlx5_0/1, 2 min
-             10 s old
+    FATAL    port-down, 412 incidents, 2 min 10 s old; such as node-102, port
+             mlx5_0/1
              412 nodes: 407 withheld (budget of check port-down has reached its
              limit (5 new marks in 10 min)): node-102, node-103, node-106 and 404
              more; 5 quarantined: node-100, node-101, node-104 and 2 more
              nodeguard get incidents --check port-down
 
-    FATAL    gpu-lost, 5 incidents; the first: node-1, GPU 0000:3b:00, 2 min 10 s
-             old
+    FATAL    gpu-lost, 5 incidents, 2 min 10 s old; such as node-1, GPU 0000:3b:00
              5 nodes: 2 withheld (budget of rack/r0 has reached its limit
              (2 nodes)): node-1, node-3; 1 withheld (hold on the node: alice debugs
              it): node-7; 2 quarantined: node-0, node-2
@@ -89,10 +88,10 @@ def test_a_storm_fits_a_screen(storm: Fleet) -> None:
       policy      enforce; /etc/nodeguard/policy.yaml
 
     FATAL    port-down: 407 withheld, 5 quarantined, 2 min 10 s old
-             the first: node-102; nodeguard get incidents --check port-down
+             such as node-102; nodeguard get incidents --check port-down
 
     FATAL    gpu-lost: 3 withheld, 2 quarantined, 2 min 10 s old
-             the first: node-1; nodeguard get incidents --check gpu-lost
+             such as node-1; nodeguard get incidents --check gpu-lost
 
     FATAL    node-2, GPU 0000:3c:00: gpu-ecc, marked, 14 min old
              waits for gpu-ecc to pass on GPU 0000:3c:00 with fresh data
@@ -131,7 +130,7 @@ def test_the_entry_of_a_node_counts_faults_besides_those_of_an_earlier_group(los
     fleet.after(10.0)
     fleet.carry_out()
     text = look(first_status_screen(fleet_status(fleet.planner, LEADER, fleet.now)))
-    assert f"gpu-lost, {lost} incidents; the first: node-" in text
+    assert f"gpu-lost, {lost} incidents, " in text
     assert f"node-{last}: 2 more fatal; " in text
     assert "to do for these: " in text
 

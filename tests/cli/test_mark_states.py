@@ -39,7 +39,7 @@ def test_observe_mode_comes_first_with_the_budget() -> None:
       policy      observe; /etc/nodeguard/policy.yaml
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h, planned just now; nodeguard 0.1.0
 
-    FATAL    gpu-lost, 3 incidents; the first: node-0, GPU 0000:3b:00, 1 min old
+    FATAL    gpu-lost, 3 incidents, 1 min old; such as node-0, GPU 0000:3b:00
              3 nodes: 2 in dry run (fleet budget would reach its limit (1 node)): node-1, node-2; 1 in dry run: node-0
              nodeguard get incidents --check gpu-lost
     """)

@@ -149,6 +149,8 @@ def test_similar_incidents_are_counted_by_state() -> None:
         StateGroup(IncidentState.WITHHELD, withheld, None, 2, ("node-5", "node-4")),
         StateGroup(IncidentState.MARKED, "", Mark.QUARANTINE, 4, ("node-3", "node-2", "node-1")),
     )
+    # The age is that of the oldest, which is quarantined; the first to name is the latest that is withheld.
+    assert (worst.node, worst.age) == ("node-5", 60.0)
 
 
 @pytest.mark.parametrize(("number", "text"), [(1.0, "1"), (12.5, "12.5"), (375.0, "375"), (1e5, "100000")])

@@ -40,6 +40,7 @@ class IncidentSummary(Struct, frozen=True):
     health: Health
     state: IncidentState
     since: str
+    """When it was first seen; in a row of several incidents, the oldest of them."""
     age: float
     scope: str
     """What is, or would be, kept from work."""

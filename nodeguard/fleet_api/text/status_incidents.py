@@ -105,9 +105,9 @@ def _entry(incident: IncidentSummary, notes: int) -> Section:
     command = f"nodeguard get incidents --check {shlex.quote(incident.cause)}"
     if incident.groups and notes <= 1:
         title = f"{name}: {group_counts(incident.groups)}{acknowledged}, {age}"
-        rows = [Note(f"the first: {incident.node or subject}; {command}", "dim")]
+        rows = [Note(f"such as {incident.node or subject}; {command}", "dim")]
     elif incident.groups:
-        title = f"{name}, {_size(incident)} incidents; the first: {subject}, {age}{acknowledged}"
+        title = f"{name}, {_size(incident)} incidents, {age}; such as {subject}{acknowledged}"
         noun = subject_noun(incident.node, incident.domain, incident.resource)
         rows = [Note(groups_text(incident.groups, noun)), *_jobs([incident]), Note(command, "dim")]
     else:
