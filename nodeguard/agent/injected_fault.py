@@ -84,9 +84,11 @@ def find_target(verdict: Verdict, check: str, name: str, gpu_names: Mapping[str,
         {target for group in verdict.passing if check in group.checks for target in group.targets}
     )
     if not targets:
+        passing = sorted({name for group in verdict.passing for name in group.checks})
+        others = f", such as {', '.join(passing[:_MAX_LISTED])}" if passing else ""
         raise InjectionError(
             f"{check} passes on no target of this node now, so no passing result could release its mark: "
-            "choose another check"
+            f"choose another check{others}"
         )
     listed = ", ".join(targets[:_MAX_LISTED])
     if len(targets) > _MAX_LISTED:

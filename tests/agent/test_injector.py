@@ -112,6 +112,10 @@ async def test_a_gpu_is_named_by_its_index_and_the_only_target_need_not_be_named
         (InjectFault("no-such-check"), "check 'no-such-check' does not exist: see nodeguard checks"),
         (InjectFault("\x1b[31m" + "x" * 999), r"check '\x1b[31mxxx"),
         (InjectFault("gpu-lost"), "gpu-lost has several targets: set --target to one of gpu/0000:1b:00, "),
+        (
+            InjectFault("efa-dead"),
+            "efa-dead passes on no target of this node now, ",
+        ),
         (InjectFault("gpu-lost", "gpu/0000:ff:00"), "gpu-lost does not pass on 'gpu/0000:ff:00' now"),
         (InjectFault("gpu-lost", GPU, 0.0), "the duration must be more than 0 s and at most 1 d: set --for"),
         (InjectFault("gpu-lost", GPU, -5.0), "the duration must be more than 0 s and at most 1 d: set --for"),
@@ -127,6 +131,7 @@ async def test_an_invalid_request_is_refused_with_its_remedy(
         done, answer = await node.ask(request_)
         assert not done
         assert answer.startswith(message)
+        assert ("choose another check, such as " in answer) == ("on no target" in answer)
         assert answer.isprintable()
         assert len(answer) < 1000
         assert not any(node.seen)
