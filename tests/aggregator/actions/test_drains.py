@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from nodeguard.aggregator.actions.drain_queue import DrainFleet
 from nodeguard.aggregator.actions.drains import DrainRunner
 from nodeguard.fleet.act.drain_candidates import DrainCandidate
+from nodeguard.fleet.act.drain_progress import drain_action
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.model.action import ActionState
 from nodeguard.model.drain import DrainMode, DrainPolicy
@@ -196,6 +197,19 @@ def test_a_blocked_candidate_waits_and_a_begun_drain_goes_on(blocker: str) -> No
     scene.candidates[NODE] = replace(present, blocker=blocker)
     scene.play(60.0)
     assert scene.drain.state == ActionState.SUCCEEDED
+
+
+def test_a_policy_that_ceases_to_enforce_before_the_first_eviction_cancels_the_drain() -> None:
+    scene = Scene()
+    pods = [pod for _, pod in scene.pods.values() if pod.key.name in GANG_NAMES]
+    asyncio.run(scene.replica.action_store.reserve(drain_action(scene.candidates[NODE], pods, scene.now)))
+    scene.mode = DrainMode.OBSERVE
+    scene.play(30.0)
+    assert not scene.evicted
+    assert (scene.drain.state, scene.drain.message) == (
+        ActionState.CANCELLED,
+        "no pod was evicted: the policy does not enforce drains now",
+    )
 
 
 def test_a_fault_that_ends_before_the_first_eviction_cancels_the_drain() -> None:
