@@ -132,9 +132,9 @@ def test_holds_maintenance_and_operators_cordons_count() -> None:
     result = history.result(policy, until=1000.0)
     assert shown(result.marks) == [("node-2", 501, None, "open")]
     assert dict(map(astuple, result.reasons)) == {
-        "hold on the node: alice debugs it": 1,
+        "the node is on hold: alice debugs it": 1,
         f"the node is under maintenance: {UPGRADE_LABELS[0]} is drain-required": 1,
-        "hold on the node: login": 1,
+        "the node is on hold: login": 1,
     }
 
 

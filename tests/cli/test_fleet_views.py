@@ -58,8 +58,8 @@ def test_a_storm_in_short(storm: Fleet) -> None:
 
     FATAL    gpu-lost, 5 incidents, 2 min 10 s old; such as node-1, GPU 0000:3b:00
              5 nodes: 2 withheld (budget of rack/r0 has reached its limit
-             (2 nodes)): node-1, node-3; 1 withheld (hold on the node: alice debugs
-             it): node-7; 2 quarantined: node-0, node-2
+             (2 nodes)): node-1, node-3; 1 withheld (the node is on hold: alice
+             debugs it): node-7; 2 quarantined: node-0, node-2
              nodeguard get incidents --check gpu-lost
 
     FATAL    node-2, GPU 0000:3c:00: gpu-ecc, marked, 14 min old

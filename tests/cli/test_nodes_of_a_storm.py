@@ -48,7 +48,7 @@ def test_a_marked_node(storm: Fleet) -> None:
 
 def test_a_node_with_a_withheld_mark(storm: Fleet) -> None:
     assert explained(storm, 7) == page("""
-    FATAL  node-7: not marked (gpu-lost): hold on the node: alice debugs it.
+    FATAL  node-7: not marked (gpu-lost): the node is on hold: alice debugs it.
       last report just now
       hardware    8 GPUs; pool training, rack/r0
       hold        alice debugs it; nodeguard changes nothing here
@@ -58,7 +58,7 @@ def test_a_node_with_a_withheld_mark(storm: Fleet) -> None:
       component   GPU-1
       since       2023-11-14 22:24:10 UTC, 2 min 10 s ago
       evidence    nvml: gone
-      mark        withheld: hold on the node: alice debugs it
+      mark        withheld: the node is on hold: alice debugs it
       action      reset the GPU
       how         # This empties all GPUs of the node:
                   kubectl drain node-7 --ignore-daemonsets --delete-emptydir-data

@@ -106,7 +106,7 @@ def test_a_gang_leaves_all_its_nodes_once_its_budget_and_its_nodes_allow_all_of_
 
             controlplane.kubectl("annotate", "node", NODES[2], f"{HOLD_ANNOTATION}=debug")
             controlplane.api.patch(f"{BUDGETS}/train", {"spec": {"minAvailable": 0}})
-            held = f"is on {NODES[2]}: hold on the node: debug"
+            held = f"is on {NODES[2]}: the node is on hold: debug"
             aggregator.until(lambda: held in json.dumps(aggregator.query(f"/v1/nodes/{FAULTY}")))
             assert not drains(controlplane)
             controlplane.kubectl("annotate", "node", NODES[2], f"{HOLD_ANNOTATION}-")

@@ -97,7 +97,7 @@ def test_an_invalid_policy_is_reported_and_not_adopted(fleet: Fleet) -> None:
     fleet.policy.write_text(scene.ENFORCED.replace("enforce", "observe"))
     aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_policy_last_reload_successful") == 1)
     # Earlier fleets of this cluster have written to the same log: only this one has this path.
-    adopted = rf'"adopted the policy file".*{re.escape(str(fleet.policy))}'
+    adopted = rf'"the new policy file is in use".*{re.escape(str(fleet.policy))}'
     aggregator.until(lambda: re.search(adopted, log(fleet)))
     scene.inject_gpu_fault(fleet.agents["gpu-2"])
     aggregator.until(lambda: scene.incident_state(cluster, "gpu-2") == "DryRun")

@@ -44,7 +44,7 @@ def test_a_hold_or_a_pause_is_the_reason_of_a_dry_run_in_observe_mode() -> None:
     fleet.carry_out()
     assert sorted((decision.state, decision.reason) for decision in decisions(fleet)) == [
         (IncidentState.DRY_RUN, ""),
-        (IncidentState.DRY_RUN, "hold on the node: alice"),
+        (IncidentState.DRY_RUN, "the node is on hold: alice"),
     ]
     status = fleet_status(fleet.planner, LEADER, fleet.now).dry_run
     assert (status.within_budget, status.over_budget, status.otherwise_withheld) == (1, 0, 1)

@@ -140,7 +140,7 @@ def test_findings_have_the_decisions_on_their_mark_requests() -> None:
     view = page(fleet)
     assert [(item.state, item.reason) for item in view.findings] == [
         (IncidentState.MARKED, ""),
-        (IncidentState.WITHHELD, "hold on check gpu-ecc: false alarms"),
+        (IncidentState.WITHHELD, "check gpu-ecc is on hold: false alarms"),
         (None, "a warning marks nothing"),
         (None, "marks nothing while it is stale"),
     ]
@@ -148,7 +148,7 @@ def test_findings_have_the_decisions_on_their_mark_requests() -> None:
     assert view.findings[0].age == 70.0
     [withheld] = view.withheld
     assert (withheld.mark, withheld.check, withheld.reason) == (
-        Mark.QUARANTINE, "gpu-ecc", "hold on check gpu-ecc: false alarms",
+        Mark.QUARANTINE, "gpu-ecc", "check gpu-ecc is on hold: false alarms",
     )  # fmt: skip
 
 

@@ -184,7 +184,7 @@ class Sender:
             except EncodingError as error:
                 if self._queue.remove(oldest, acknowledged=False):
                     logger.warning(
-                        "cannot decode a spooled transition, it is dropped", extra={"error": str(error)}
+                        "cannot read a stored change of the node, it is left out", extra={"error": str(error)}
                     )
         return None, None
 

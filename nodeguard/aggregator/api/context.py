@@ -55,6 +55,6 @@ class ApiContext(Struct, frozen=True):
                 "scheduler, as by scontrol update NodeName=NODE State=DRAIN Reason=TEXT",
             )
         if not leader:
-            raise RefusedError(409, "no aggregator leads now, and only one that leads reads pods: try again")
+            raise RefusedError(409, "no aggregator is the leader, and only the leader reads pods: try again")
         remedy = f"run the command in its pod, {leader}, as kubectl nodeguard does"
-        raise RefusedError(409, f"only the aggregator that leads reads pods: {remedy}")
+        raise RefusedError(409, f"only the leader reads pods: {remedy}")

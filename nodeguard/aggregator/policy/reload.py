@@ -63,7 +63,7 @@ class PolicyReloader:
         log_policy_warnings(warnings)
         if policy != planner.policy:
             planner.set_policy(policy)
-            logger.info("adopted the policy file", extra={"file": str(self.file)})
+            logger.info("the new policy file is in use", extra={"file": str(self.file)})
         return ""
 
     def read(self, now: float) -> LoadedPolicy:

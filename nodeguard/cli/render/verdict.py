@@ -223,7 +223,7 @@ def _cause(text: VerdictText, errors: Sequence[ApplicationError]) -> str:
     """Return whether the node may have caused the errors of applications; empty if a check suspects it."""
     verdict = text.verdict
     if is_healthy(verdict) and not text.is_partial:
-        return "The program caused this: the node is healthy. "
+        return "The program caused this error. The node is healthy. "
     if not verdict.evaluated or not are_gpus_unsuspected(verdict, errors):
         return ""
     gpus = {error.target: _short(error.target, error.hardware) for error in errors}

@@ -67,7 +67,7 @@ def mark_restraint(
     if reason := pause_reason(paused, policy):
         return Restraint("pause", reason)
     if hold := hold_on_check(policy, request.check):
-        return Restraint("check-hold", f"hold on check {request.check}: {hold}")
+        return Restraint("check-hold", f"check {request.check} is on hold: {hold}")
     if restraint := _diagnosis_restraint(request, diagnosis):
         return restraint
     if withheld:
@@ -82,7 +82,7 @@ def mark_restraint(
 def operator_restraint(placement: NodePlacement) -> Restraint | None:
     """Return why an operator wants a node left as it is; None for no reason."""
     if placement.hold:
-        return Restraint("hold", f"hold on the node: {placement.hold}")
+        return Restraint("hold", f"the node is on hold: {placement.hold}")
     if placement.maintenance:
         return Restraint("maintenance", f"the node is under maintenance: {placement.maintenance}")
     return None
@@ -110,5 +110,5 @@ def _diagnosis_restraint(request: MarkRequest, diagnosis: Diagnosis) -> Restrain
     job = diagnosis.jobs.explaining_job(check, uid)
     if not job:
         return None
-    shared = f"several nodes of job {job} have this fault since its start"
-    return Restraint("bad-job-start", f"{shared}: that is the likely cause, not this node")
+    shared = f"several nodes of job {job} have had this fault since the job started"
+    return Restraint("bad-job-start", f"{shared}: the likely cause is the job, not this node")

@@ -30,10 +30,10 @@ from nodeguard.model.incident import IncidentState
 
 # Effect of the mark of a degraded domain.
 _EFFECTS = {
-    IncidentState.MARKED: "new gang work is kept off all of it; single-node work may run",
+    IncidentState.MARKED: "new gang work is kept off the domain; single-node work may run",
     IncidentState.WITHHELD: "gang work is not kept off it",
     IncidentState.PENDING: "it is being written",
-    IncidentState.ADVISED: "advice: keep new gang work off all of it; single-node work may run",
+    IncidentState.ADVISED: "advice: keep new gang work off the domain; single-node work may run",
     IncidentState.DRY_RUN: "gang work would be kept off it; the topology is not enforced",
 }
 

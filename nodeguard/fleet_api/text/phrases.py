@@ -172,7 +172,7 @@ def groups_text(groups: Sequence[StateGroup], noun: str) -> str:
 
 
 def group_text(group: StateGroup) -> str:
-    """Return how many nodes are in a state, and why: `5 quarantined`, `1 withheld (hold on the node)`."""
+    """Return how many nodes are in a state, and why: `5 quarantined`, `1 withheld (the node is on hold)`."""
     return f"{group.nodes} {_group_state(group)}" + (f" ({group.reason})" if group.reason else "")
 
 

@@ -206,12 +206,12 @@ async def test_a_pod_that_joins_the_gang_right_before_its_first_eviction_leaves_
 
 def test_a_gang_with_a_pod_on_a_node_with_a_hold_stays_until_the_hold_ends() -> None:
     scene = gang_scene()
-    scene.holds[REMOTE] = "hold on the node: alice debugs it"
+    scene.holds[REMOTE] = "the node is on hold: alice debugs it"
     scene.play(LIMIT)
     assert not scene.evicted
     assert not scene.stored()
     assert scene.reason == (
-        f"pod team-a/rank-3 of PodGroup team-a/train is on {REMOTE}: hold on the node: alice debugs it"
+        f"pod team-a/rank-3 of PodGroup team-a/train is on {REMOTE}: the node is on hold: alice debugs it"
     )
     scene.holds.clear()
     scene.play(90.0)
@@ -226,7 +226,7 @@ def test_a_hold_on_another_node_keeps_no_pod_of_a_gang_that_has_begun_to_leave(
 
     def holding(pod: NodePod, *, is_dry_run: bool) -> Eviction:
         if not is_dry_run:
-            scene.holds[REMOTE] = "hold on the node"
+            scene.holds[REMOTE] = "the node is on hold"
         return evict(pod, is_dry_run=is_dry_run)
 
     monkeypatch.setattr(scene, "evict", holding)

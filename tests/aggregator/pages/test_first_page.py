@@ -46,7 +46,7 @@ def test_the_first_page_answers_what_where_since_when_what_nodeguard_did_and_wha
     assert "gpu-lost 6 incidents GPU 0000:3b:00 fell off the bus (Xid 79)" in shown
     assert "5 quarantined : gpu-h100-0100 gpu-h100-0133 gpu-h100-0201 and 2 more" in shown
     assert "28 min 45 s 21:55 UTC" in shown
-    assert "1 withheld (hold on the node: alice debugs NCCL, until Friday) : gpu-h100-0066 5 quar" in shown
+    assert "1 withheld (the node is on hold: alice debugs NCCL, until Friday) : gpu-h100-0066 5 quar" in shown
     assert "Reboot the node explain gpu-lost" in shown
     assert "p0 8/64 r2 degraded marked F F F F F F r1 W W p1 2/64 r8 F r12 F" in shown
 

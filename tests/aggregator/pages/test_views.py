@@ -87,7 +87,7 @@ def test_the_page_of_an_incident_has_its_reason_and_advice() -> None:
     fleet = faulty()
     [name] = fleet.planner.tracker.recorded.by_uid["uid-66"]
     shown = text(incident_page(fleet, name))
-    assert "withheld, the mark is not applied: hold on the node" in shown
+    assert "withheld, the mark is not applied: the node is on hold" in shown
     assert REMEDIES["gpu-lost"] in shown
     assert incident_page(fleet, "no-such-incident") is None
 

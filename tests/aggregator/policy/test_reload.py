@@ -40,7 +40,7 @@ def test_a_valid_change_is_adopted_and_an_invalid_one_rejected(tmp_path: Path, l
     write(file, "modeRules:\n- {check: gpu-lost, mode: enforce}\n", 2)
     reload(policy, planner, 20.0)
     assert [rule.mode for rule in planner.policy.modes] == [Mode.ENFORCE]
-    assert log.text() == [f"INFO adopted the policy file file={file}"]
+    assert log.text() == [f"INFO the new policy file is in use file={file}"]
     adopted = planner.policy
     write(file, "budget: {fleet: 0%}\n", 3)
     rejected = [*reload(policy, planner, 30.0), *reload(policy, planner, 40.0)]

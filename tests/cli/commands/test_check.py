@@ -200,7 +200,7 @@ def test_an_error_of_a_program_on_a_healthy_node_is_attributed_to_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     main(["check", "--from", str(bundle_path("xid-quiet"))])
-    assert "The program caused this: the node is healthy." in capsys.readouterr().out
+    assert "The program caused this error. The node is healthy." in capsys.readouterr().out
     main(["check", "--from", str(bundle_path("driver-hung"))])
     assert "No check finds a fault of GPU 0." in capsys.readouterr().out
     main(["check", "--from", str(bundle_path("gpu-programs-die"))])

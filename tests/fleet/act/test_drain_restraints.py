@@ -84,7 +84,7 @@ def test_the_pods_of_a_gang_stay_on_a_node_that_an_operator_or_a_webhook_has() -
     names = [f"node-{number}" for number in range(6)]
     assert [node_restraint(fleet.planner, name) for name in (*names, "cpu-1", "")] == [
         "",
-        "hold on the node: why",
+        "the node is on hold: why",
         "the node is under maintenance: why",
         "the receiver of webhook slinky decides about its work",
         "maintenance of the node is planned: condition MaintenancePlanned is True",
@@ -100,7 +100,7 @@ def test_a_hold_on_one_check_does_not_hide_another_check_of_the_gpu() -> None:
         fleet.planner.set_policy(replace(DRAINS, holds=(Hold(check=check, reason="why"),)))
         assert only(fleet).blocker == ""
     fleet.planner.set_policy(replace(DRAINS, holds=(Hold(checks=("gpu-*",), reason="why"),)))
-    assert only(fleet).blocker == "hold on check gpu-ecc: why"
+    assert only(fleet).blocker == "check gpu-ecc is on hold: why"
     fleet.carry_out()
     assert (fleet.marked(), candidates(fleet)) == ([], [])
 
@@ -114,7 +114,7 @@ def test_each_restraint_of_new_marks_blocks_a_drain() -> None:
     fleet.planner.paused = "paused by Ann"
     assert blocker(fleet) == "paused by Ann"
     for annotation, reason in (
-        (HOLD_ANNOTATION, "hold on the node: why"),
+        (HOLD_ANNOTATION, "the node is on hold: why"),
         (MAINTENANCE_ANNOTATION, "the node is under maintenance: why"),
     ):
         fleet = faulty()

@@ -110,7 +110,7 @@ def test_a_hold_maintenance_a_pause_and_stale_data_each_forbid_a_mark() -> None:
     fleet.carry_out()
     assert fleet.marked() == []
     assert [decision.reason for found in fleet.planner.tracker.decisions.values() for decision in found] == [
-        "hold on the node: Ann looks at it",
+        "the node is on hold: Ann looks at it",
         "the node is under maintenance: new firmware",
     ]
     fleet.planner.paused = "paused by Ann"

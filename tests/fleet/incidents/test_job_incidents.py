@@ -261,9 +261,10 @@ def test_findings_of_a_bad_start_set_no_marks_and_cause_no_incidents_as_long_as_
         made.report(number, FLAPS)
     wait(made, 90.0)
     [decision] = made.planner.tracker.decisions["uid-3"]
+    shared = f"several nodes of job {JOB} have had this fault since the job started"
     assert (decision.state, decision.reason) == (
         IncidentState.WITHHELD,
-        f"several nodes of job {JOB} have this fault since its start: that is the likely cause, not this node",
+        f"{shared}: the likely cause is the job, not this node",
     )
     wait(made, 2_400.0)
     assert not made.marked()

@@ -41,7 +41,7 @@ FABRIC = fabric()
 def test_a_degraded_domain() -> None:
     assert look(domain_view(describe_domain(FABRIC.planner, LEADER, FIRST, FABRIC.now)), 100) == page("""
     SUSPECT  fabric/p0/r0: 6 of 7 nodes lost a link at once; the other 4 domains of fabric/p0 did not.
-      mark        marked on 8 nodes, new gang work is kept off all of it; single-node work may run
+      mark        marked on 8 nodes, new gang work is kept off the domain; single-node work may run
       degraded    2023-11-14 22:13:41 UTC, 5 s ago
 
     WHAT TO DO  The network team acts

@@ -91,7 +91,7 @@ def test_a_card_names_the_part_the_mark_of_each_finding_and_an_action_once() -> 
     assert "  mark        quarantine, set 2023-11-14 22:13:20 UTC, just now\n" in first
     assert "FATAL gpu-ecc - GPU 5 (0000:3b:00" in also
     assert "  message     12 errors\n" in also
-    assert "  mark        withheld: hold on check gpu-ecc: false alarms\n" in also
+    assert "  mark        withheld: check gpu-ecc is on hold: false alarms\n" in also
     assert "  see         nodeguard explain gpu-lost, nodeguard explain gpu-ecc\n" in also
 
 

@@ -56,7 +56,7 @@ def test_the_answers_of_the_api_server_are_shown(preview: Command, pods: Pods) -
 
 def test_a_hold_keeps_the_pods_and_they_are_shown(preview: Command, fleet: Fleet) -> None:
     fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, HOLD_ANNOTATION: "alice debugs"})
-    assert "2 pods would stay: hold on the node: alice debugs team-a/train-0 team-a/train-1" in preview(
+    assert "2 pods would stay: the node is on hold: alice debugs team-a/train-0 team-a/train-1" in preview(
         "node-0"
     )
 
@@ -105,7 +105,9 @@ def test_a_quarantine_that_drains_nothing_is_named(preview: Command, fleet: Flee
 def test_what_cannot_be_shown_is_refused(preview: Command, actions: RecordingActions) -> None:
     assert "node 'node-9' not found: " in preview("node-9", ask=refused)
     actions.drain_cluster = None
-    assert "leads reads pods: run the command in its pod, replica-0, as" in preview("node-0", ask=refused)
+    assert "only the leader reads pods: run the command in its pod, replica-0, as" in preview(
+        "node-0", ask=refused
+    )
 
 
 def test_a_preview_has_the_time_that_many_dry_runs_take(
