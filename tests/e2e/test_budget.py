@@ -33,6 +33,8 @@ CHECKS = (
     "pcie-fatal",
 )
 HEALTHY = healthy_report(CHECKS)
+# The message of the log when the aggregator uses a changed policy.
+IN_USE = "the new policy file is in use"
 
 WIDE = """
 defaultMode: enforce
@@ -56,11 +58,11 @@ class Scene:
         self.fleet, self.names, self.agents, self.aggregator = fleet, names, agents, aggregator
 
     def change_policy(self, policy: str) -> None:
-        """Write another policy, and wait until the aggregator adopts it."""
+        """Write another policy, and wait until the aggregator uses it."""
         log = self.fleet.cluster.processes.log(self.aggregator.name)
-        before = log.read_text().count("adopted")
+        before = log.read_text().count(IN_USE)
         self.fleet.policy.write_text(policy)
-        self.aggregator.until(lambda: log.read_text().count("adopted") > before)
+        self.aggregator.until(lambda: log.read_text().count(IN_USE) > before)
 
     def marked(self, watcher: Watcher, count: int, seconds: float = 3.0) -> set[str]:
         """Wait until `count` Nodes are marked, and return their names. Fails if more are marked
