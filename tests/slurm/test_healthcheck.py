@@ -192,6 +192,64 @@ def test_the_documented_receiver_drains_and_resumes_only_its_own_nodes(
         assert site.slurm.reason("gpu-2").startswith("alice: new cables")
 
 
+@pytest.fixture
+def maintained(site: Site) -> Iterator[Site]:
+    """Return the cluster with gpu-1 in a reservation for maintenance, and gpu-2 in an ordinary one."""
+    for node, flags in (("gpu-1", "MAINT,IGNORE_JOBS"), ("gpu-2", "IGNORE_JOBS")):
+        site.slurm.ask(
+            *("scontrol", "create", "reservation", f"ReservationName={node}", "Users=root", "StartTime=now"),
+            *("Duration=60", f"Nodes={node}", f"Flags={flags}"),
+        )
+    until(lambda: "MAINT" in site.slurm.state("gpu-1"), lambda: site.slurm.state("gpu-1"))
+    yield site
+    for node in site.slurm.nodes:
+        site.slurm.run("scontrol", "delete", f"ReservationName={node}")
+    until(lambda: "MAINT" not in site.slurm.state("gpu-1"), lambda: site.slurm.state("gpu-1"))
+
+
+def test_a_node_in_a_reservation_for_maintenance_is_drained_after_it(maintained: Site) -> None:
+    slurm, node = maintained
+    node.replays(FATAL)
+    assert node.run("gpu-1") == 0
+    assert "DRAIN" not in slurm.state("gpu-1")
+    assert node.log() == []
+    slurm.ask("scontrol", "delete", "ReservationName=gpu-1")
+    until(lambda: slurm.state("gpu-1") == "IDLE", lambda: slurm.state("gpu-1"))
+    assert node.run("gpu-1") == 1
+    assert slurm.reason("gpu-1").startswith("nodeguard: GPU lost")
+
+
+def test_a_node_in_another_reservation_is_drained(maintained: Site) -> None:
+    maintained.node.replays(FATAL)
+    assert maintained.node.run("gpu-2") == 1
+    assert maintained.slurm.reason("gpu-2").startswith("nodeguard: GPU lost")
+
+
+def test_a_job_of_the_maintenance_starts_on_a_faulty_node(maintained: Site) -> None:
+    """Those who repair the node test it with jobs in their reservation."""
+    maintained.node.replays(FATAL)
+    output = maintained.slurm.ask("srun", "--reservation=gpu-1", "-w", "gpu-1", "echo", "tested")
+    assert "tested" in output
+    assert maintained.slurm.reason("gpu-1") == ""
+
+
+def test_the_documented_receiver_drains_a_node_after_its_maintenance(
+    maintained: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", maintained.slurm.environment["SLURM_CONF"])
+    receiver = documented_receiver()
+    marks = [
+        {"kind": "quarantine", "causes": [{"check": "gpu-lost", "target": "gpu/5", "message": "is lost"}]}
+    ]
+    body = {"change": "all", "part": 1, "parts": 1, "epoch": 1, "nodes": [{"node": "gpu-1", "marks": marks}]}
+    receiver["receive"]({**body, "sequence": 1}, receiver["set_marks_in_slurm"])
+    assert "DRAIN" not in maintained.slurm.state("gpu-1")
+    maintained.slurm.ask("scontrol", "delete", "ReservationName=gpu-1")
+    until(lambda: maintained.slurm.state("gpu-1") == "IDLE", lambda: maintained.slurm.state("gpu-1"))
+    receiver["receive"]({**body, "sequence": 2}, receiver["set_marks_in_slurm"])
+    assert maintained.slurm.reason("gpu-1").startswith("nodeguard: gpu-lost gpu/5 is lost")
+
+
 def test_a_node_that_is_out_of_service_keeps_the_reason_of_its_administrator(site: Site) -> None:
     site.node.replays(FATAL)
     for state, shown in (("DRAIN", "IDLE+DRAIN"), ("DOWN", "DOWN")):
