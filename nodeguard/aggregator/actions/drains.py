@@ -39,7 +39,7 @@ from nodeguard.fleet.act.drain_progress import (
     stored_drain,
 )
 from nodeguard.fleet.act.drain_report import DrainReport
-from nodeguard.fleet.act.progress import ActionOutcome
+from nodeguard.fleet.act.progress import ActionOutcome, drain_records
 from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.action_store import ActionStore, ActionStoreError
 from nodeguard.model.drain import DrainMode
@@ -173,9 +173,8 @@ class DrainRunner:
             cluster.record(event)
         self._previous = {drain.key: drain for drain in drains}
         candidates = {(candidate.uid, candidate.request): candidate for candidate in self._queue.present}
-        running = {
-            (action.uid, action.request): action for action in drains if action.state == ActionState.RUNNING
-        }
+        records = drain_records(drains)
+        running = {key: action for key, action in records.items() if action.state == ActionState.RUNNING}
         keys = (*candidates, *running)
         self._follow_mode()
         self._queue.attempts = {key: self._queue.attempts.get(key) or DrainAttempt() for key in keys}
@@ -245,7 +244,8 @@ class DrainRunner:
         """Return the outcomes of running drains and notices, by key, and why other drains are withdrawn."""
         outcomes = {}
         for action in self._queue.drains():
-            outcome, reason = self._queue.attempt(action).outcome, self._withdrawal_reason(action)
+            attempt, reason = self._queue.attempt(action), self._withdrawal_reason(action)
+            outcome = attempt.outcome if attempt.is_about(action) else None
             if outcome is None and reason:
                 outcome = ActionOutcome(ActionState.CANCELLED, 0, f"no pod was evicted: {reason}")
             if outcome is not None:

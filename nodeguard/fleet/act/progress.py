@@ -6,7 +6,7 @@ An action is reserved in the store before anything is started, and started only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from math import inf
 
 from msgspec import Struct
@@ -70,6 +70,7 @@ def progress(
     now: seconds since the epoch. age: of a recorded time, whatever the clock did since.
     """
     requests = {_request(action) for action in requested}
+    records = drain_records(actions)
     advance = []
     for action in actions:
         if not action.state.is_finished:
@@ -77,6 +78,8 @@ def progress(
             # A detach is requested once, and nothing withdraws it.
             is_requested = action.kind == ActionKind.DETACH_GPUS or is_ending or _request(action) in requests
             no_longer = "" if is_requested else _withdrawal(action, outcomes.get(action.key))
+            if action.kind == ActionKind.DRAIN and not action.begun_at:
+                no_longer = _second_record(action, records) or no_longer
             # The pods of a gang on other nodes are left.
             is_gang_leaving = bool(action.begun_at and action.pod_groups) and not no_longer
             is_deleted = not (is_gang_leaving or has_node(action.uid))
@@ -98,6 +101,28 @@ def progress(
         delete=expired,
         next_change=min(_next_changes(actions, expiring, now, age), default=inf),
     )
+
+
+def drain_records(actions: Iterable[NodeAction]) -> dict[tuple[str, str], NodeAction]:
+    """Return the drains that are not closed, by the uid of the Node and the request.
+
+    A leader that had not read the first record of a drain may have written a second one. Only one of them is
+    carried out, and returned: the one that may have evicted pods, then the first attempt.
+    """
+
+    def precedence(drain: NodeAction) -> tuple[bool, bool, int]:
+        return bool(drain.begun_at and not drain.state.is_finished), drain.state.is_finished, -drain.attempt
+
+    drains = [action for action in actions if action.kind == ActionKind.DRAIN and not action.is_closed]
+    return {(drain.uid, drain.request): drain for drain in sorted(drains, key=precedence)}
+
+
+def _second_record(drain: NodeAction, records: Mapping[tuple[str, str], NodeAction]) -> str:
+    """Return that another record of a drain is carried out; empty if this one is. records: of all drains."""
+    record = records[drain.uid, drain.request]
+    if record.key == drain.key:
+        return ""
+    return f"no pod was evicted: this drain was recorded twice, see {record.key}"
 
 
 def _expires(action: NodeAction, requests: Collection[tuple[str, ...]]) -> bool:

@@ -103,6 +103,17 @@ def test_a_request_with_a_budget_that_changed_meanwhile_ends_without_an_eviction
     assert len(scene.stored()) == 1
 
 
+def test_a_request_that_was_recorded_twice_evicts_its_pods_for_one_record() -> None:
+    """As by a leader that had not read the first record."""
+    scene = Request()
+    asyncio.run(scene.replica.action_store.reserve(replace(scene.action, attempt=2)))
+    scene.play(40.0)
+    assert scene.evicted_names == GANG_NAMES
+    first, second = sorted(scene.stored(), key=lambda action: action.attempt)
+    assert (first.state, len(first.pods)) == (ActionState.SUCCEEDED, 4)
+    assert (second.state, second.begun_at) == (ActionState.CANCELLED, 0)
+
+
 def test_a_request_waits_for_a_drain_that_has_begun_and_may_use_the_same_budget() -> None:
     scene = Request()
     [uid] = [uid for uid, (node, _) in scene.pods.items() if node == OTHER]

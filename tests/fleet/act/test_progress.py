@@ -5,13 +5,20 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.fleet.act.progress import KEEP_FINISHED, ActionOutcome, ActionProgress, progress
+from nodeguard.fleet.act.progress import (
+    KEEP_FINISHED,
+    ActionOutcome,
+    ActionProgress,
+    drain_records,
+    progress,
+)
 from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
 
 CLEAR = NodeAction(
     ActionKind.CLEAR, "node-1", "uid-1", "Ann", 100, incident="i", findings=(FindingKey("gpu-lost", "node"),)
 )
 DETACH = NodeAction(ActionKind.DETACH_GPUS, "node-1", "uid-1", "Bob", 100, deadline=160, seconds=60)
+DRAIN = NodeAction(ActionKind.DRAIN, "node-1", "uid-1", "quarantine of the node", 100)
 RUNNING = replace(CLEAR, state=ActionState.RUNNING, changed_at=110)
 
 
@@ -94,6 +101,33 @@ def test_an_action_that_runs_when_its_incident_ends_waits_for_its_answer() -> No
     for action, incidents in ((CLEAR, ended_incident), (RUNNING, (("i", "Bob"),))):
         [(_, after)] = due(action, requested=(), ended=incidents).advance
         assert after.state.is_withdrawn
+
+
+@pytest.mark.parametrize(
+    ("begun", "first"),
+    [((0, 0), 0), ((0, 110), 1), ((110, 0), 0)],
+    ids=["none has begun", "the second has begun", "the first has begun"],
+)
+@pytest.mark.parametrize("end", [ActionState.RUNNING, ActionState.FAILED])
+def test_of_two_records_of_one_drain_one_is_carried_out(
+    begun: tuple[int, int], first: int, end: ActionState
+) -> None:
+    """A leader that has not read the first record writes a second one."""
+    records = [
+        replace(DRAIN, attempt=attempt, begun_at=at, state=end if at else ActionState.RUNNING, changed_at=110)
+        for attempt, at in enumerate(begun, start=1)
+    ]
+    [(before, after)] = due(*records, requested=(DRAIN,)).advance
+    assert before == records[1 - first]
+    assert after.state == ActionState.CANCELLED
+    assert after.message == f"no pod was evicted: this drain was recorded twice, see {records[first].key}"
+    assert drain_records(records)["uid-1", "quarantine of the node"] == records[first]
+
+
+def test_a_drain_of_an_earlier_quarantine_is_no_record_of_the_next_one() -> None:
+    earlier = replace(DRAIN, state=ActionState.FAILED, begun_at=90, changed_at=100, released_at=105)
+    later = replace(DRAIN, state=ActionState.RUNNING, attempt=2)
+    assert due(earlier, later, requested=(DRAIN,)).advance == ()
 
 
 def test_an_action_of_no_incident_needs_no_request_and_has_a_deadline() -> None:
