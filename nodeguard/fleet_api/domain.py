@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.diagnosis.messages import fault_class_named, suppressed_message
-from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally
+from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally, clearing_time
 from nodeguard.fleet.incidents.domain_incidents import shared_incident_name
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.topology.topologies import MissingLabel
@@ -24,6 +26,7 @@ from nodeguard.fleet_api.schema.domain import (
 )
 from nodeguard.fleet_api.schema.status import VERSION
 from nodeguard.fleet_api.service_state import ServiceState, age
+from nodeguard.judge.formatting import format_duration
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, VERSION_TOPOLOGIES, Guidance
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
@@ -207,7 +210,7 @@ def describe_domain(planner: Planner, service: ServiceState, path: str, now: Ins
         job_outcomes=job_outcomes(incident.jobs, "", service, now, since=incident.first_seen)
         if incident
         else (),
-        guidance=guidance(planner, degraded.fault_classes if degraded else ()),
+        guidance=guidance(planner, path, degraded.fault_classes if degraded else ()),
         diagnosed_at=rfc3339(first_vote + degraded.within) if degraded and degraded.voters else "",
         diagnosed_voters=len(degraded.voters) + len(degraded.moved) if degraded else 0,
         diagnosed_members=degraded.size + len(degraded.moved) if degraded else 0,
@@ -220,10 +223,19 @@ def describe_domain(planner: Planner, service: ServiceState, path: str, now: Ins
     )
 
 
-def guidance(planner: Planner, fault_classes: Sequence[str]) -> Guidance | None:
+def guidance(planner: Planner, path: str, fault_classes: Sequence[str]) -> Guidance | None:
     """Return what people do about a degraded domain, by the first of its fault classes; None for nothing."""
-    fault_class = fault_class_named(planner.diagnosis.rule, fault_classes)
-    return fault_class.guidance if fault_class is not None else None
+    rule, degraded = planner.diagnosis.rule, planner.diagnosis.degraded_domains.get(path)
+    fault_class = fault_class_named(rule, fault_classes)
+    if fault_class is None or fault_class.guidance is None:
+        return None
+    wait = clearing_time(rule, degraded.times if degraded else 1)
+    return with_end(fault_class.guidance, wait)
+
+
+def with_end(advice: Guidance, wait: float) -> Guidance:
+    """Return guidance with the time after which a diagnosis ends. wait: seconds without the fault."""
+    return replace(advice, end=f"{advice.end} nodeguard ends it {format_duration(wait)} later by itself.")
 
 
 def _all_domains(planner: Planner) -> Set[str]:

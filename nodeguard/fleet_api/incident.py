@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import resource_of
-from nodeguard.fleet.diagnosis.results import CHECK
+from nodeguard.fleet.diagnosis.results import CHECK, clearing_time
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet_api.domain import guidance
+from nodeguard.fleet_api.domain import guidance, with_end
 from nodeguard.fleet_api.job_outcomes import job_outcomes, rejected_pods_view
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.reasons import short_reason
@@ -37,7 +37,7 @@ _SUPPRESSED_CHECK = Guidance(
     owner="the team that runs the nodes",
     first="What these nodes got before: driver, agent or catalogue. Roll it back if the check is wrong.",
     nodes="Leave them in service. If another source confirms the fault, cordon as many as the work allows.",
-    end="The check fires on few nodes for half an hour. nodeguard incidents clear NAME ends it at once.",
+    end="The check begins to fire on few nodes only.",
 )
 
 # Limit of a response.
@@ -256,8 +256,11 @@ def _guidance(planner: Planner, incident: Incident) -> Guidance | None:
     if not incident.is_open:
         return None
     if incident.target.startswith(CHECK):
-        return _SUPPRESSED_CHECK
-    return guidance(planner, (incident.cause,)) if incident.domain else None
+        rule, suppressed = planner.diagnosis.rule, planner.diagnosis.suppressed_checks.get(incident.cause)
+        times, within = (suppressed.times, suppressed.within) if suppressed else (1, 0.0)
+        advice = with_end(_SUPPRESSED_CHECK, max(clearing_time(rule, times), within))
+        return replace(advice, end=f"{advice.end} nodeguard incidents clear {incident.name} ends it at once.")
+    return guidance(planner, incident.domain, (incident.cause,)) if incident.domain else None
 
 
 def latest_end(

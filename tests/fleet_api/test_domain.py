@@ -9,6 +9,7 @@ from nodeguard.fleet_api.node import describe_node, list_nodes
 from nodeguard.fleet_api.schema.domain import MemberGroupView, MissingLabelView, TopologyView
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
+from nodeguard.model.diagnosis import RecoveryPolicy
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.wire.report import Inventory
@@ -63,6 +64,15 @@ def test_a_degraded_domain() -> None:
         ("pod", "rack"),
         (MissingLabelView("pod", 1, ("node-200",)), MissingLabelView("rack", 1, ("node-200",))),
     )
+
+
+def test_the_end_of_a_degraded_domain_has_the_time_of_the_policy() -> None:
+    made = fleet(160, replace(ENFORCED, diagnosis=diagnosis_policy(recovery=RecoveryPolicy(initial=600.0))))
+    fails(made, range(6))
+    wait(made, 20.0)
+    view = describe_domain(made.planner, LEADER, FIRST, made.now)
+    assert view.guidance is not None
+    assert view.guidance.end.endswith(" nodeguard ends it 10 min later by itself.")
 
 
 def test_a_domain_below_its_threshold() -> None:

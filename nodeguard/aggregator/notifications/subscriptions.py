@@ -136,7 +136,9 @@ class Subscriptions:
                     in_maintenance=_is_in_maintenance(planner, incident),
                 )
                 if change is not None:
-                    advice = guidance(planner, (incident.cause,)) if incident.domain else None
+                    advice = (
+                        guidance(planner, incident.domain, (incident.cause,)) if incident.domain else None
+                    )
                     jobs = drained_jobs_texts(incident, actions, now) if change == "resolved" else ()
                     self._keep_unsent(name, incident, change, _message(incident, event), now, advice, jobs)
         if now.mono >= self._next_check:

@@ -18,7 +18,7 @@ from nodeguard.model.check import (
     Reference,
     Sustained,
 )
-from nodeguard.model.diagnosis import FaultClass
+from nodeguard.model.diagnosis import FaultClass, RecoveryPolicy
 from nodeguard.model.finding import Action
 
 # Names of checks that a fault class lists.
@@ -205,7 +205,8 @@ def _class_facts(catalogue: Catalogue, fault_class: FaultClass) -> Iterator[Fiel
         yield Field("who acts", guidance.owner)
         yield Field("look first", guidance.first)
         yield Field("nodes", guidance.nodes)
-        yield Field("end", guidance.end)
+        wait = format_duration(RecoveryPolicy().initial)
+        yield Field("end", f"{guidance.end} nodeguard ends it {wait} later by itself, by default.")
     named = [check for check in catalogue.checks if fault_class.name in check.id]
     if named:
         more = f"; all: nodeguard get checks '*{fault_class.name}*'" if named[_NAMED:] else ""

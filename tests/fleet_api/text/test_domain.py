@@ -48,7 +48,7 @@ def test_a_degraded_domain() -> None:
       look first  The switch of the domain: its power, its ports and its log. Then its uplinks.
       nodes       Leave them as they are: they need no repair. Single-node work may run; move or restart
                   gang jobs that lost their links.
-      ends        The ports of the nodes are active again. The mark is then removed without a clear.
+      ends        The ports of the nodes are active again. nodeguard ends it 30 min later by itself.
       over        when fewer than 2 of its nodes show it for 30 min
 
       counted     6 of 7 nodes by 2023-11-14 22:13:21 UTC; 5 show it now
@@ -189,7 +189,7 @@ def test_the_incident_of_a_domain() -> None:
       look first  The switch of the domain: its power, its ports and its log. Then its uplinks.
       nodes       Leave them as they are: they need no repair. Single-node work may run; move or restart
                   gang jobs that lost their links.
-      ends        The ports of the nodes are active again. The mark is then removed without a clear.
+      ends        The ports of the nodes are active again. nodeguard ends it 30 min later by itself.
 
     FATAL  port-down - node-0, port mlx5_0/1
       message     the port is down
@@ -271,8 +271,8 @@ def test_a_suppressed_check() -> None:
                   wrong.
       nodes       Leave them in service. If another source confirms the fault, cordon as many as the
                   work allows.
-      ends        The check fires on few nodes for half an hour. nodeguard incidents clear NAME ends it
-                  at once.
+      ends        The check begins to fire on few nodes only. nodeguard ends it 30 min later by itself.
+                  nodeguard incidents clear check-gpu-lost-b567aef3 ends it at once.
 
     FATAL  gpu-lost - node-0, GPU 0000:3b:00
       message     gpu-lost at gpu/0000:3b:00
