@@ -53,7 +53,7 @@ class VoteCollector:
         self._state = state
         self._fires: dict[str, Set[str]] = {}
         self._findings: dict[str, _Findings] = {}  # of the latest report
-        # From when to when operators excluded a node, until its findings of that time are known.
+        # From when to when operators last excluded a node.
         self._excluded: dict[str, tuple[float, float]] = {}
         self._votes: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, tuple[NodeJob, ...]] = {}
@@ -107,7 +107,8 @@ class VoteCollector:
         if is_excluded:
             # A node that is excluded when it is first seen may have been so for any time before this start.
             first = now if self.domain_members.paths(uid) else -inf
-            self._excluded[uid] = self._excluded.get(uid, (first, inf))[0], inf
+            if self._excluded.get(uid, (first, -inf))[1] < inf:
+                self._excluded[uid] = first, inf
         elif uid in self._excluded:
             since, until = self._excluded[uid]
             self._excluded[uid] = since, min(until, now)
@@ -156,7 +157,7 @@ class VoteCollector:
             if self._is_recovery(uid, check, before_findings, report.findings):
                 self.diagnosis.voting.record_active(uid, check)
             else:
-                self._vote(uid, check, topologies, age if age > _OLD else 0.0)
+                self._vote(uid, check, topologies, age, is_new=age <= _OLD)
         self._record_kernel_confirmations(uid, report)
 
     def _is_recovery(self, uid: str, check: str, previous: _Findings, current: _Findings) -> bool:
@@ -198,36 +199,38 @@ class VoteCollector:
         return firing
 
     def _vote_for_all(self, uid: str) -> None:
-        """Vote for findings from before the first report, with their onset. The cause of those that began
-        while operators excluded the node may be their work: these vote only for a version that the node
-        received shortly before.
-        """
+        """Vote for findings from before the first report, with their onset."""
         report = self._state.reports.get(uid)
         if report is None or report.late:
             return
-        since, until = self._excluded.pop(uid, (inf, inf))
         fires = self._firing(report)
         for check, (topologies, age) in fires.items():
-            onset = self.evidence.observed_at.mono - age
-            if not since <= onset <= until:
-                self._vote(uid, check, topologies, age)
-            elif received := self.diagnosis.voting.received_before(uid, onset).intersection(topologies):
-                self._vote(uid, check, tuple(received), age)
-            else:
-                self.diagnosis.voting.record_active(uid, check)
+            self._vote(uid, check, topologies, age)
         self._fires[uid] = frozenset(fires)
         self._record_kernel_confirmations(uid, report)
 
-    def _vote(self, uid: str, check: str, topologies: tuple[str, ...], age: float) -> None:
-        """Have a node vote, unless it has voted too often. age: seconds since the check began to fire."""
+    def _vote(
+        self, uid: str, check: str, topologies: tuple[str, ...], age: float, *, is_new: bool = False
+    ) -> None:
+        """Have a node vote, unless it has voted too often. If the check began to fire while operators
+        excluded the node, the cause may be their work: the node votes only for a version that it received
+        shortly before. age: seconds since it began to fire; is_new: whether the vote is from now.
+        """
         now = self.evidence.observed_at.mono
+        since, until = self._excluded.get(uid, (inf, inf))
+        if since <= now - age <= until:
+            topologies = tuple(self.diagnosis.voting.received_before(uid, now - age).intersection(topologies))
+            if not topologies:
+                self.diagnosis.voting.record_active(uid, check)
+                return
         left, at = self._votes.get(uid, (MAX_VOTES, now))
         left = min(MAX_VOTES, left + max(0.0, now - at) / VOTE_INTERVAL)
         if left >= 1.0:
             left -= 1.0
             report = self._state.reports.get(uid)
             observed = report is None or report.sequence >= _ESTABLISHED
-            self.diagnosis.vote(uid, check, topologies, now - age, observed=observed)
+            onset = now if is_new else now - age
+            self.diagnosis.vote(uid, check, topologies, onset, observed=observed)
         self._votes[uid] = left, now
 
     def update_stale(self, stale: Set[str], now: Instant) -> None:

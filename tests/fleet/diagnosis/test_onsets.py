@@ -131,6 +131,35 @@ def test_maintenance_that_ends_before_the_first_report_explains_what_began_in_it
     assert degraded(made) == found
 
 
+@pytest.mark.parametrize(("age", "found"), [(120.0, set()), (15.0, {FIRST})])
+def test_maintenance_that_ends_while_agents_are_stale_explains_what_began_in_it(
+    age: float, found: set[str]
+) -> None:
+    made = fleet()
+    for number in range(LEAF):
+        made.change(number, unschedulable=True)
+    dark(made, 200.0)
+    for number in range(LEAF):
+        made.change(number, unschedulable=False)
+    dark(made, 60.0)
+    for number in range(LEAF):
+        made.report(number, down(age))
+    wait(made, 60.0)
+    assert degraded(made) == found
+
+
+def test_two_maintenances_explain_nothing_between_them() -> None:
+    made = fleet()
+    for is_cordoned in (True, False, True, False):
+        wait(made, 60.0)
+        for number in range(LEAF):
+            made.change(number, unschedulable=is_cordoned)
+    for number in range(LEAF):
+        made.report(number, down(90.0))
+    wait(made, 60.0)
+    assert degraded(made) == {FIRST}
+
+
 def test_a_restart_just_after_a_rack_goes_dark_leads_to_the_diagnosis() -> None:
     made = fleet()
     dark(made, 30.0)
