@@ -55,6 +55,7 @@ class VoteCollector:
         self._findings: dict[str, _Findings] = {}  # of the latest report
         # From when to when operators last excluded a node.
         self._excluded: dict[str, tuple[float, float]] = {}
+        self._returning: set[str] = set()  # nodes without a current report since their agents were stale
         self._votes: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, tuple[NodeJob, ...]] = {}
 
@@ -125,6 +126,7 @@ class VoteCollector:
         self._fires.pop(uid, None)
         self._findings.pop(uid, None)
         self._excluded.pop(uid, None)
+        self._returning.discard(uid)
         self._votes.pop(uid, None)
         self._jobs.pop(uid, None)
 
@@ -132,8 +134,12 @@ class VoteCollector:
         """Record a node's report, with the checks that fire on it now."""
         self.evidence.observed_at = now
         report = self._state.reports.get(uid)
+        if uid in self.evidence.stopped.stale:
+            self._returning.add(uid)
         if report is None or report.late:
             return
+        was_silent = uid in self._returning
+        self._returning.discard(uid)
         if uid not in self._findings and now.mono - self.diagnosis.voting.began > ALL_REPORTED:
             self.diagnosis.voting.late.add(uid)
         before_findings, self._findings[uid] = self._findings.get(uid, ()), report.findings
@@ -154,7 +160,9 @@ class VoteCollector:
         self._fires[uid] = fires.keys() | (before & reported)
         for check in fires.keys() - before:
             topologies, age = fires[check]
-            if self._is_recovery(uid, check, before_findings, report.findings):
+            # The jobs that started in a silence are unknown: the start of one may have caused the event.
+            may_be_of_job = was_silent and self.diagnosis.voting.is_past_event(check)
+            if may_be_of_job or self._is_recovery(uid, check, before_findings, report.findings):
                 self.diagnosis.voting.record_active(uid, check)
             else:
                 self._vote(uid, check, topologies, age, is_new=age <= _OLD)

@@ -183,6 +183,11 @@ class VoteIndex(VoteContext):
             for uid in uids:
                 self.has_changed |= votes.withdraw(uid, check)
 
+    def is_past_event(self, check: str) -> bool:
+        """Return whether a check reports a past event, which the start of a job may cause, too."""
+        classes = self.classes_of(check).values()
+        return any(matches_any(votes.vote_class.job_start_checks)(check) for votes in classes)
+
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
         """Return the votes of the fault classes in which a check may vote, by fault class."""
         return self._checks.get(check, _NONE).classes

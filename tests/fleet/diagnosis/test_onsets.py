@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -158,6 +159,25 @@ def test_two_maintenances_explain_nothing_between_them() -> None:
         made.report(number, down(90.0))
     wait(made, 60.0)
     assert degraded(made) == {FIRST}
+
+
+@pytest.mark.parametrize(("found", "names"), [(lost, set()), (down, {FIRST})])
+def test_links_lost_while_the_aggregator_was_cut_off_may_be_those_of_unread_jobs(
+    found: Callable[[float], ReportedFinding], names: set[str]
+) -> None:
+    made = fleet()
+    everywhere = set(made.reports)
+    for _ in range(60):
+        made.after(5.0, quiet=everywhere)
+        made.carry_out()
+    for number in range(len(everywhere)):
+        # The late report of a spool comes first.
+        made.report(number, age=100.0)
+    made.after(5.0, quiet=everywhere)
+    for number in range(len(everywhere)):
+        made.report(number, *[found(200.0)] * (number < LEAF))
+    wait(made, 1_000.0)
+    assert degraded(made) == names
 
 
 def test_a_restart_just_after_a_rack_goes_dark_leads_to_the_diagnosis() -> None:
