@@ -110,13 +110,8 @@ POLICY: Mapping[str, Scale] = {
 _PACKAGE = "nodeguard.fleet.diagnosis"
 
 MODULES: Mapping[str, tuple[str, ...]] = {
-    "candidates": (
-        "_CLEARLY_LIKELIER",
-        "_SMALL_PART",
-        "_PAUSE",
-        "_IN_TURN_CHANCE",
-    ),
-    "likelihood": ("DOMAIN_FAILS", "WRONG_LABEL"),
+    "candidates": ("_SMALL_PART", "_PAUSE", "_IN_TURN_CHANCE"),
+    "likelihood": ("DOMAIN_FAILS", "WRONG_LABEL", "CLEARLY_LIKELIER"),
     "diagnosis": ("_LATER", "_SOON"),
     "job_starts": ("_BEFORE", "_AFTER", "_TOLERANCE", "_SPREAD", "_OTHERS"),
     "node_evidence": ("_TOGETHER",),

@@ -153,7 +153,7 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"`suppression.significance` | {exponent(suppression.significance)}",
         f"`suppression.windows` | {durations(*suppression.windows)}",
         f"`suppression.confirmedShare` | {suppression.confirmed_share:.0%}",
-        f"a clear domain | {candidates._CLEARLY_LIKELIER:g} times",
+        f"a clear domain | {likelihood.CLEARLY_LIKELIER:g} times",
         f"one cause of the fleet | {suspected_checks._CLEARLY_LIKELIER:g} times",
         f"several domains at once | {suspected_checks._MANY}",
         f"largest domain | {shared_versions.MAX_FLEET_SHARE:.0%} of the fleet",

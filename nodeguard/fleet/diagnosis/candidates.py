@@ -8,16 +8,16 @@ from math import inf, lgamma, log
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.likelihood import WRONG_LABEL, shared_fault_evidence, two_shares_evidence
+from nodeguard.fleet.diagnosis.likelihood import (
+    CLEARLY_LIKELIER,
+    WRONG_LABEL,
+    shared_fault_evidence,
+    two_shares_evidence,
+)
 from nodeguard.fleet.diagnosis.results import Candidate, most_children
 from nodeguard.fleet.diagnosis.significance import significance
 from nodeguard.fleet.diagnosis.votes import AFTER_RECEIPT, BEFORE_RECEIPT, FaultVotes, VoteContext
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
-
-# A domain is clear if its fault makes the votes so many times likelier than one of its parent, of its parts
-# or of the whole fleet. Otherwise it is disputed.
-_CLEARLY_LIKELIER = 20.0
-
 
 # A child with fewer nodes than this share of the largest one has nodes by wrong labels: assumed.
 _SMALL_PART = 0.2
@@ -37,7 +37,7 @@ def significant_domains(votes: FaultVotes, leaves: Iterable[str], now: float) ->
             wider, lead = affected.evaluate(domain)
             if wider is not None:
                 candidate = wider
-            elif candidate is not None and lead > -log(_CLEARLY_LIKELIER):
+            elif candidate is not None and lead > -log(CLEARLY_LIKELIER):
                 candidate = replace(candidate, is_disputed=True)
             domain = members.parent(domain)
         if candidate is not None:
@@ -87,7 +87,7 @@ class _AffectedDomains:
             lead, of_fleet = self._compare(domain, parts, window, voters) if parts else (inf, inf)
             largest_lead, least = max(largest_lead, lead), min(lead, of_fleet)
             if least > 0.0:
-                size, is_disputed = members.size(domain), least < log(_CLEARLY_LIKELIER)
+                size, is_disputed = members.size(domain), least < log(CLEARLY_LIKELIER)
                 candidates.append(Candidate(votes.vote_class.name, domain, window, voters, size, is_disputed))
         # The shortest window has the fewest older faults of single nodes. A slow fault is only clear in a
         # longer one.
@@ -163,7 +163,7 @@ class _AffectedDomains:
         whole = shared_fault_evidence(len(voters), size, chance)
         lead = whole - sum(max(0.0, part) for part in evidence)
         if len(candidates) > 1:
-            lead -= log(_CLEARLY_LIKELIER)  # several parts that are affected themselves may fail together
+            lead -= log(CLEARLY_LIKELIER)  # several parts that are affected themselves may fail together
         return lead, two_shares_evidence(len(voters), size, all_voters, fleet)
 
 

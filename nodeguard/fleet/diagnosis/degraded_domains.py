@@ -6,10 +6,11 @@ Times are seconds of a clock that never jumps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
-from math import inf
+from math import inf, log
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.diagnosis.likelihood import CLEARLY_LIKELIER, WRONG_LABEL, shared_fault_evidence
 from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence, ShownFault
 from nodeguard.fleet.diagnosis.results import (
     ALL_REPORTED,
@@ -233,7 +234,8 @@ class DegradedDomains:
 
     def _faulty_parts(self, degraded: DegradedDomain, now: float) -> Iterator[Candidate]:
         """Yield the parts of a parent domain that still show a fault of it, with the onsets of their nodes,
-        which would not vote again. Older faults of single nodes are not the domain's.
+        which would not vote again. Older faults of single nodes are not the domain's. A part is named only if
+        its fault makes them clearly likelier than the share of the other nodes that show it.
         """
         if not (degraded.fault_classes and self._members.children(degraded.domain)):
             return
@@ -249,7 +251,11 @@ class DegradedDomains:
         for part in self._parts(degraded.domain, onsets.keys(), min(shares)):
             members = self._members.nodes(part)
             voters = {uid: at for uid, at in onsets.items() if uid in members}
-            yield Candidate(degraded.fault_classes[0], part, inf, voters, len(members))
+            # A few nodes of the other parts may show it for as long.
+            elsewhere = (len(onsets) - len(voters)) / max(1, len(nodes) - len(members))
+            evidence = shared_fault_evidence(len(voters), len(members), max(WRONG_LABEL, elsewhere))
+            if evidence >= log(CLEARLY_LIKELIER):
+                yield Candidate(degraded.fault_classes[0], part, inf, voters, len(members))
 
     def _parts(self, domain: str, faulty: Set[str], share: float) -> Iterator[str]:
         """Yield the widest domains below a domain in which enough nodes are faulty, of a parent in most of

@@ -11,6 +11,10 @@ DOMAIN_FAILS = 0.003
 # How probable it is that a node with a vote has the label of another domain. Assumed.
 WRONG_LABEL = 0.02
 
+# A domain is clear if its fault makes the votes so many times likelier than one of its parent, of its parts
+# or of the whole fleet. Otherwise it is disputed. Of a parent that recovers, clear parts stay degraded.
+CLEARLY_LIKELIER = 20.0
+
 
 def shared_fault_evidence(voters: int, size: int, chance: float, counted: int | None = None) -> float:
     """Return how much likelier the votes in a domain are with one fault of it than without, as a logarithm.

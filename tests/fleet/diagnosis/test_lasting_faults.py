@@ -80,6 +80,24 @@ def test_a_leaf_with_flapping_links_stays_degraded_when_its_pod_recovers() -> No
     assert (degraded(made), set(made.marked()) >= set(range(8))) == (["fabric/p0/r0"], True)
 
 
+@pytest.mark.parametrize(
+    ("flapping", "names"),
+    [([0, 1, 17, 42], []), ([0, 1, 2, 3, 17], ["fabric/p0/r0"])],
+    ids=["two of a leaf", "a whole leaf"],
+)
+def test_a_few_nodes_that_flap_for_longer_than_their_pod_are_no_leaf(
+    flapping: list[int], names: list[str]
+) -> None:
+    made = fleet(80, 4, 320)
+    for number in range(80):
+        made.report(number, replace(down(), check="port-flap", health=Health.SUSPECT))
+    advance(made, 120.0)
+    assert degraded(made) == ["fabric/p0"]
+    well(made, set(range(80)) - set(flapping))
+    advance(made, 3_600.0, 30.0)
+    assert degraded(made) == names
+
+
 def test_a_leaf_that_dies_while_its_pod_recovers_is_degraded() -> None:
     made = fleet(128, 8, 512)
     fails(made, range(128))
