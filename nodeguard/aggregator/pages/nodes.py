@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from nodeguard.aggregator.pages.html import Html, element, join, link, node_path, query_path
@@ -21,28 +21,22 @@ _ROWS = 50
 
 _WORK_LABELS = {state.value: label for state, label in WORK_STATES.items()}
 
-_HEADERS = ("Node", "Health", "Marks", "GPUs", "Pool", "Notes")
-
 
 def node_list(nodes: Iterable[NodeSummary], query: NodeQuery) -> Html:
     """Return the nodes of a query, worst first, then by name, with the numbers that other filters give."""
     part = query.name.lower()
     named = [node for node in nodes if part in node.node.lower()]
-    selected = [
-        node
-        for node in named
-        if _has_health(node, query.health) and _has_mark(node, query.mark) and _has_work(node, query.work)
-    ]
+    selected = _selected(named, query)
     selected.sort(key=lambda node: (SEVERITIES.index(node.health), natural_order(node.node)))
     shown = slice((query.page - 1) * _ROWS, query.page * _ROWS)
     title = count_noun(len(selected), "node") + (f" with '{query.name}' in the name" if query.name else "")
     return element(
         "section",
         element("h1", title),
-        _choices("Health", named, query, "health", SEVERITIES, _has_health),
-        _choices("Mark", named, query, "mark", _marks(named), _has_mark),
-        _choices("Work", named, query, "work", WorkState, _has_work, _WORK_LABELS),
-        table(_HEADERS, map(_row, selected[shown]), "list") if selected else element("p", "No node matches."),
+        _choices("Health", named, query, "health", SEVERITIES),
+        _choices("Mark", named, query, "mark", _marks(named)),
+        _choices("Work", named, query, "work", WorkState, _WORK_LABELS),
+        _table(selected[shown]) if selected else element("p", "No node matches."),
         pager(shown, len(selected), lambda number: _path(query._replace(page=number))),
     )
 
@@ -59,6 +53,20 @@ def _has_work(node: NodeSummary, work: str) -> bool:
     return not work or node.work == work
 
 
+# The filters by the name of their parameter.
+_FILTERS: Mapping[str, Callable[[NodeSummary, str], bool]] = {
+    "health": _has_health,
+    "mark": _has_mark,
+    "work": _has_work,
+}
+
+
+def _selected(nodes: Iterable[NodeSummary], query: NodeQuery, without: str = "") -> list[NodeSummary]:
+    """Return the nodes that the filters of a query select. without: a filter that is left out."""
+    filters = [(has, getattr(query, name)) for name, has in _FILTERS.items() if name != without]
+    return [node for node in nodes if all(has(node, value) for has, value in filters)]
+
+
 def _marks(nodes: Iterable[NodeSummary]) -> tuple[str, ...]:
     marks = Counter(mark for node in nodes for mark in node.marks)
     return (ANY_MARK, *sorted(marks)) if marks else ()
@@ -70,15 +78,15 @@ def _choices(
     query: NodeQuery,
     parameter: str,
     values: Iterable[str],
-    has: Callable[[NodeSummary, str], bool],
     labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Html:
-    """Return links to the nodes with each value of a filter, with the number of nodes of the same name.
+    """Return links to the nodes with each value of a filter, with the number of nodes that each link lists.
 
     labels: of values, where they differ.
     """
-    current = getattr(query, parameter)
-    counts = {value: sum(has(node, value) for node in nodes) for value in values}
+    current, has = getattr(query, parameter), _FILTERS[parameter]
+    others = _selected(nodes, query, without=parameter)
+    counts = {value: sum(has(node, value) for node in others) for value in values}
     links = [
         link(
             _path(query._replace(**{parameter: value}, page=1)),
@@ -100,12 +108,21 @@ def _path(query: NodeQuery) -> str:
     return query_path("/nodes", {**filters, "page": page})
 
 
-def _row(node: NodeSummary) -> tuple[str, ...]:
-    return (
-        link(node_path(node.node), node.node, class_="name"),
-        badge(node.health.upper(), node.health),
-        join((", ".join(node.marks),)),
-        str(node.gpus),
-        node.pool,
-        node_notes(node),
-    )
+def _table(nodes: Sequence[NodeSummary]) -> Html:
+    """Return the rows of nodes. The column of pools is left out where no node is in one."""
+    names = ["Node", "Health", "Marks", "GPUs", "Notes"]
+    rows = [
+        [
+            link(node_path(node.node), node.node, class_="name"),
+            badge(node.health.upper(), node.health),
+            join((", ".join(node.marks),)),
+            str(node.gpus),
+            node_notes(node),
+        ]
+        for node in nodes
+    ]
+    if any(node.pool for node in nodes):
+        names.insert(-1, "Pool")
+        for row, node in zip(rows, nodes, strict=True):
+            row.insert(-1, node.pool)
+    return table(names, rows, "list")

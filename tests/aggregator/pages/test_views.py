@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from html import unescape
+from urllib.parse import parse_qsl
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.aggregator.pages.html import EMPTY
-from nodeguard.aggregator.pages.page_query import NodeQuery
+from nodeguard.aggregator.pages.page_query import NodeQuery, node_query
 from nodeguard.aggregator.pages.views import (
     PageContent,
     check_page,
@@ -22,8 +26,17 @@ from nodeguard.aggregator.pages.views import (
 from nodeguard.fleet_api.text.check import explanation_view
 from nodeguard.fleet_api.view import Field, Row
 from nodeguard.model.finding import Action
+from nodeguard.model.policy import Pool
 from tests.aggregator.pages.page_text import faulty, hrefs, inputs, links, parsed, text
-from tests.aggregator.pages.scenes import CATALOGUE, HOSTILE, REMEDIES, gpu_name, hostile_fleet, plain_fleet
+from tests.aggregator.pages.scenes import (
+    CATALOGUE,
+    ENFORCED,
+    HOSTILE,
+    REMEDIES,
+    gpu_name,
+    hostile_fleet,
+    plain_fleet,
+)
 from tests.fleet.scene import finding
 
 
@@ -67,6 +80,24 @@ def test_nodes_are_found_by_a_part_of_their_name_and_filters_keep_it() -> None:
     assert "/nodes?q=GPU-H100-010&health=fatal&mark=quarantine" in links(page)
     assert page.search == "GPU-H100-010"
     assert "No node matches." in text(nodes_page(faulty(), NodeQuery("none")))
+
+
+@pytest.mark.parametrize("query", [NodeQuery("", "fatal", "any"), NodeQuery("01", "ok", "", 1, "marked")])
+def test_the_number_on_a_filter_is_that_of_the_nodes_it_lists(query: NodeQuery) -> None:
+    page = nodes_page(faulty(), query)
+    filters = re.findall(r'<a href="/nodes\?([^"]*)"[^>]*>([0-9]+) ', page.content)
+    assert len(filters) >= 4
+    for parameters, number in filters:
+        selected = node_query(dict(parse_qsl(unescape(parameters))))
+        assert text(nodes_page(faulty(), selected)).strip().startswith(f"{number} node")
+
+
+def test_the_list_of_nodes_names_their_pool_where_there_are_pools() -> None:
+    assert " GPUs Notes gpu-h100-0016 " in text(nodes_page(faulty(), NodeQuery()))
+    fleet = plain_fleet(2, replace(ENFORCED, pools=(Pool("research", {"team": "research"}),)))
+    fleet.change(1, labels={"team": "research"})
+    shown = text(nodes_page(inputs(fleet), NodeQuery()))
+    assert " GPUs Pool Notes gpu-h100-0000 OK 8 gpu-h100-0001 OK 8 research" in shown
 
 
 def test_incidents_of_a_check_have_50_on_a_page() -> None:
