@@ -26,14 +26,14 @@ from nodeguard.aggregator.pages.page_query import NodeQuery
 from nodeguard.aggregator.pages.sections import badge, fields, heading, pager, sections, table
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.domain import describe_domain, domains_named, list_domains
-from nodeguard.fleet_api.fleet_map import fleet_map
+from nodeguard.fleet_api.fleet_map import SEVERITIES, fleet_map
 from nodeguard.fleet_api.incident import (
     describe_incident,
     group_incidents,
     select_incidents,
     summarize_incident,
 )
-from nodeguard.fleet_api.node import describe_node, known_health, list_nodes
+from nodeguard.fleet_api.node import UNKNOWN, describe_node, known_health, list_nodes
 from nodeguard.fleet_api.schema.domain import DomainSummary
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
 from nodeguard.fleet_api.schema.status import FleetStatus
@@ -293,22 +293,20 @@ def domain_page(fleet: Fleet, path: str) -> PageContent | None:
 
 
 def _members(fleet: Fleet, path: str) -> Html:
-    """Return links to the nodes of a domain, by name, with their health."""
+    """Return links to the nodes of a domain with their health, worst first, then by name."""
     planner = fleet.planner
     uids = planner.vote_collector.domain_members.nodes(path) | planner.diagnosis.members.nodes(path)
     stale = planner.state.stale_agents(fleet.now).stale
-    placements = [placement for uid in uids if (placement := planner.state.placements.get(uid)) is not None]
-    placements.sort(key=lambda placement: natural_order(placement.name))
+    members = []
+    for uid in uids:
+        if (placement := planner.state.placements.get(uid)) is not None:
+            health = known_health(planner, uid, stale)
+            members.append((health.value if health else UNKNOWN, placement.name))
+    members.sort(key=lambda member: (SEVERITIES.index(member[0]), natural_order(member[1])))
     nodes: Sequence[Html] = [
-        element("li", _health(planner, placement.uid, stale), link(node_path(placement.name), placement.name))
-        for placement in placements[:_NODES]
+        element("li", badge(health.upper(), health), " ", link(node_path(name), name))
+        for health, name in members[:_NODES]
     ]
-    rest = len(placements) - len(nodes)
+    rest = len(members) - len(nodes)
     more = element("p", f"and {rest} more") if rest else EMPTY
     return element("section", element("h2", "Nodes"), element("ul", *nodes, class_="nodes"), more)
-
-
-def _health(planner: Planner, uid: str, stale: frozenset[str]) -> Html:
-    health = known_health(planner, uid, stale)
-    word = health.value if health else "unknown"
-    return join((badge(word.upper(), word), " "))

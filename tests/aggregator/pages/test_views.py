@@ -204,6 +204,12 @@ def test_the_pages_of_domains_have_the_degraded_one_and_its_nodes() -> None:
     assert domain_page(faulty(), "r2") is None
 
 
+def test_the_faulty_nodes_of_a_domain_come_first() -> None:
+    nodes = text(domain_page(faulty(), "power/row1")).partition(" Nodes ")[2]
+    faults = "FATAL gpu-h100-0100 FATAL gpu-h100-0133 SUSPECT gpu-h100-0150 WARNING gpu-h100-0181"
+    assert nodes.startswith(f"{faults} OK gpu-h100-0096 OK gpu-h100-0097")
+
+
 def test_what_a_domain_names_is_a_link() -> None:
     page = parsed(domain_page(faulty(), "fabric/p0"))
     votes, _, inside = "".join(page.words).partition("fabric/p0/r2: 6 of 8 nodes")
