@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from nodeguard.aggregator.pages.capacity import capacity_section
 from nodeguard.aggregator.pages.drains import drains_section
 from nodeguard.aggregator.pages.fleet_map import map_section
@@ -41,10 +43,10 @@ from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.check import explanation, explanation_view
 from nodeguard.fleet_api.text.domain import domain_list_view, domain_state, domain_view
-from nodeguard.fleet_api.text.drain import DRAINS
 from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.fleet_api.text.status import (
+    AGENTS,
     BUDGETS,
     GPUS,
     TOPOLOGIES,
@@ -67,10 +69,9 @@ _INCIDENTS_OF_CHECK = 20
 _NODES = 500
 
 
-# Facts of `nodeguard status` that are elsewhere: beside the bars, in the table of drains, and on the page of
-# domains. The incidents have the reasons of withheld marks, below the line of the nodes that are faulty in
-# service.
-_ELSEWHERE = frozenset({BUDGETS, DRAINS, GPUS, TOPOLOGIES})
+# Facts of `nodeguard status` that are elsewhere: beside the bars, and on the page of domains. The incidents
+# have the reasons of withheld marks, below the line of the nodes that are faulty in service.
+_ELSEWHERE = frozenset({BUDGETS, GPUS, TOPOLOGIES})
 
 
 class Fleet(NamedTuple):
@@ -101,7 +102,10 @@ def fleet_page(fleet: Fleet, topology: str, changes: Html = EMPTY) -> PageConten
     of the past day.
     """
     status = fleet_status(fleet.planner, fleet.service, fleet.now)
-    view = status_view(status)
+    # The table of drains has them, with the costs of each.
+    view = status_view(
+        replace(status, drains=(), drains_omitted=0, failed_drains=(), failed_drains_omitted=0)
+    )
     head, *_ = view.sections
     has_all = status.withheld.nodes <= status.capacity.faulty
     elsewhere = _ELSEWHERE | ({WITHHELD} if has_all else frozenset[str]())
@@ -111,7 +115,8 @@ def fleet_page(fleet: Fleet, topology: str, changes: Html = EMPTY) -> PageConten
     agents = status.agents
     if agents.not_reporting > agents.stale:
         # The first minute: what the page does not show is unknown, not healthy.
-        urgent.append(Field("agents", agents_text(agents), name_style="warning"))
+        urgent.append(Field(AGENTS, agents_text(agents), name_style="warning"))
+        rest = [row for row in rest if not (isinstance(row, Field) and row.name == AGENTS)]
     incidents = (
         incident_table(status.worst, {}) if status.worst else element("p", f"No incidents{_calm(status)}.")
     )

@@ -14,9 +14,6 @@ from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.pod import PodKey
 from nodeguard.model.target import NODE, target_label
 
-# The name of the field of a fleet.
-DRAINS = "drains"
-
 # Pods of one drain that are named.
 _NAMED = 5
 
@@ -55,9 +52,9 @@ def _drains_field(status: FleetStatus) -> Field | None:
     counted = f"{text}; " if number > 1 else ""
     if failed:
         shown = f"node {failed[0].node}: {failed_text(failed[0])}"
-        return Field(DRAINS, f"{counted}{shown}", name_style="fatal")
+        return Field("drains", f"{counted}{shown}", name_style="fatal")
     drain = next(iter(waiting or drains))
-    return Field(DRAINS, f"{counted}node {drain.node}: {drain_text(drain)}", name_style="suspect")
+    return Field("drains", f"{counted}node {drain.node}: {drain_text(drain)}", name_style="suspect")
 
 
 def failed_text(drain: ActionView | NodeAction) -> str:

@@ -37,10 +37,10 @@ _DAY = 86_400.0
 _CALM_DAY = "no fault in the past 24 h"
 
 # Names of fields that a page shows in another way.
-BUDGETS, GPUS, TOPOLOGIES, WITHHELD = "budgets", "GPUs", "topologies", "withheld"
+AGENTS, BUDGETS, GPUS, TOPOLOGIES, WITHHELD = "agents", "budgets", "GPUs", "topologies", "withheld"
 
 # Facts that need no reaction, or that another line has.
-_CALM_FACTS = frozenset({"agents", "nodes", "writing", TOPOLOGIES, BUDGETS, "leader"})
+_CALM_FACTS = frozenset({AGENTS, "nodes", "writing", TOPOLOGIES, BUDGETS, "leader"})
 
 
 class StatusDetail(Struct, frozen=True):
@@ -193,7 +193,7 @@ def _reporting_problems(status: FleetStatus) -> Iterator[Field]:
 
 def _facts(status: FleetStatus) -> Iterator[Field]:
     """Yield the facts: agents, nodes, marks, topologies, budgets, incidents, policy and leader."""
-    yield Field("agents", agents_text(status.agents))
+    yield Field(AGENTS, agents_text(status.agents))
     yield Field("nodes", _nodes(status.nodes))
     if gpus := gpus_text(status.capacity):
         yield Field(GPUS, gpus)

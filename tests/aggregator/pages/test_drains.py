@@ -53,8 +53,9 @@ def test_drains_are_listed_those_that_need_a_person_first() -> None:
         "gpu-h100-0242 GPU 0000:3b:00 dry run 2 min 1 pod (team-a/train-0) the policy only observes; Job team-a/train would fail"
     )
     assert f"/nodes/{gpu_name(100)}" in links(page)
-    # The facts of the policy do not repeat it.
+    # The facts above and below do not repeat it.
     assert text(page).count("refused") == 1
+    assert text(page).count("Job team-a/train would fail") == 1
 
 
 def test_a_drain_with_notice_shows_its_time() -> None:

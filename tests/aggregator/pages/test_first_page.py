@@ -126,6 +126,7 @@ def test_the_first_minute_is_not_shown_as_healthy() -> None:
     shown = text(fleet_page(inputs(scenes.starting_fleet()), ""))
     assert "37 of 320 reporting, 283 without a report" in shown.partition("Worst incidents")[0]
     assert "No incidents. The health of 283 nodes is unknown." in shown
+    assert shown.count("37 of 320 reporting") == 1
 
 
 def test_the_line_of_faulty_nodes_that_take_work_links_to_them() -> None:
