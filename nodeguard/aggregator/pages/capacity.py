@@ -13,9 +13,6 @@ from nodeguard.fleet_api.text.status import is_advice
 # The width of a bar, and that of the narrowest visible part, in its own units.
 _WIDTH, _NARROWEST = 1000.0, 6.0
 
-# States that are shown only where a node is in them.
-_RARE = frozenset({WorkState.UNKNOWN, WorkState.NOT_READY})
-
 # Budgets with a bar: one line of a wide screen.
 _BUDGETS = 4
 
@@ -29,7 +26,7 @@ def capacity_section(status: FleetStatus) -> Html:
     if not total:
         return EMPTY
     labels = WORK_STATES | ({WorkState.MARKED: "advised by nodeguard"} if is_advice(status) else {})
-    shown = [state for state in WORK_STATES if counts[state] or state not in _RARE]
+    shown = [state for state in WORK_STATES if counts[state]]
     items = [_item(state, counts[state], labels[state]) for state in shown]
     if gpus := gpus_text(status.capacity):
         items.append(element("li", f"GPUs: {gpus}"))
@@ -48,9 +45,8 @@ def capacity_section(status: FleetStatus) -> Html:
 
 
 def _item(state: WorkState, count: int, label: str) -> Html:
-    text = f"{count} {label}"
     swatch = element("i", class_=f"work {state}", aria_hidden="true")
-    return element("li", swatch, " ", link(nodes_path(state), text) if count else text)
+    return element("li", swatch, " ", link(nodes_path(state), f"{count} {label}"))
 
 
 def _budget(budget: BudgetView) -> Html:

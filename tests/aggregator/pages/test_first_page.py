@@ -152,7 +152,7 @@ def test_the_capacity_is_a_bar_with_links_to_the_nodes_of_each_part() -> None:
     page = fleet_page(faulty(), "")
     head = text(page).partition("Worst incidents")[0]
     assert (
-        "304 working 1 of unknown health 1 faulty in service 14 marked by nodeguard 0 cordoned by others GPUs: 2520 of 2560 in service Budgets"
+        "304 working 1 of unknown health 1 faulty in service 14 marked by nodeguard GPUs: 2520 of 2560 in service Budgets"
         in head
     )
     assert {"/nodes?work=working", "/nodes?work=faulty", "/nodes?work=marked"} <= links(page)
