@@ -236,6 +236,41 @@ async def test_cells_are_large_enough_for_a_finger(tab: Tab, faulty: Fleet) -> N
         assert await tab.evaluate(f"{small}.length") == 0
 
 
+async def test_the_first_screen_of_a_phone_has_the_worst_incident_with_what_to_do(
+    tab: Tab, faulty: Fleet
+) -> None:
+    # What Safari shows on an iPhone 14 between its bars, in the list of devices of Playwright.
+    width, height = 390, 664
+    await tab.view(width)
+    async with served(faulty, tab) as url:
+        await tab.open(f"{url}/")
+        await tab.shows("document.getElementById('live').innerText.startsWith('live')")
+        action = "document.querySelector('td[data-name=\"What to do\"]')"
+        assert "Reboot the node" in await tab.evaluate(f"{action}.innerText")
+        assert await tab.evaluate(f"{action}.getBoundingClientRect().bottom") <= height
+
+
+async def test_a_healthy_node_takes_one_line_of_a_phone(tab: Tab, faulty: Fleet) -> None:
+    await tab.view(390)
+    async with served(faulty, tab) as url:
+        await tab.open(f"{url}/nodes?health=ok")
+        heights = await tab.evaluate(
+            "[...document.querySelectorAll('tbody tr')].map(row => row.offsetHeight)"
+        )
+        assert len(heights) == 50
+        assert min(heights) < 45
+        text = await tab.evaluate("document.querySelector('tbody tr').innerText")
+        assert text.split() == [gpu_name(0), "OK", "8"]
+
+
+async def test_the_parts_of_a_node_have_text_of_one_size(tab: Tab, faulty: Fleet) -> None:
+    await tab.view(1280)
+    async with served(faulty, tab) as url:
+        await tab.open(f"{url}/nodes/{gpu_name(100)}")
+        sizes = "[...document.querySelectorAll('dl')].map(list => getComputedStyle(list).fontSize)"
+        assert set(await tab.evaluate(sizes)) == {"14px"}
+
+
 async def test_no_choice_is_split_over_two_lines_of_a_phone(tab: Tab, faulty: Fleet) -> None:
     await tab.view(390)
     async with served(faulty, tab) as url:
