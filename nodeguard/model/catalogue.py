@@ -128,14 +128,15 @@ class LogPattern(Struct, frozen=True):
 class ProgramMessage(Struct, frozen=True):
     """A text that programs on GPU nodes print when they fail, or that people write about it.
 
-    title: meaning. pattern: a regular expression, searched without regard to case. cause: `either` where the
-    text does not decide between program and machine. first: the first step of a person, in sentences. checks:
+    title: meaning. pattern: a regular expression, searched without regard to case. cause: `configuration` of
+    the job, the node or the cluster, with limits and other software; `either` where the text does not decide
+    whether the machine is the cause. first: the first step of a person, in sentences. checks:
     those that fire if the machine is the cause.
     """
 
     title: str
     pattern: str
-    cause: Literal["program", "machine", "either"]
+    cause: Literal["program", "configuration", "machine", "either"]
     first: str
     checks: tuple[str, ...] = ()
 

@@ -59,7 +59,9 @@ def test_a_row_that_never_explains_its_example_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_cause_that_needs_the_machine_names_its_checks() -> None:
-    without = [message.title for message in MESSAGES if message.cause != "program" and not message.checks]
+    without = [
+        message.title for message in MESSAGES if message.cause in ("machine", "either") and not message.checks
+    ]
     # Any check can set a mark.
     assert without == ["a mark of nodeguard keeps new pods away from a node"]
 
@@ -145,6 +147,63 @@ def test_words_of_a_search_are_no_message(text: str) -> None:
     ],
 )
 def test_the_cause_that_a_text_names_counts(text: str, cause: str, title: str) -> None:
+    message = find_program_message(MESSAGES, text)
+    assert message is not None
+    assert (message.cause, message.title) == (cause, title)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "title"),
+    [
+        (
+            "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
+            "program",
+            "a kernel could not be compiled",
+        ),
+        (
+            "slurmctld: error: Duplicate jobid on nodes gpu-7, set to state DRAIN",
+            "configuration",
+            "an earlier job with the same number is still on the node",
+        ),
+        (
+            "slurmctld: error: Prolog hook failed",
+            "either",
+            "a script of Slurm before or after the job failed",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Invalid qos specification",
+            "configuration",
+            "Slurm cannot fulfil the request",
+        ),
+        # No node has what the job asks for; before, the node was suspected.
+        (
+            "srun: error: Unable to allocate resources: Requested node configuration is not available",
+            "configuration",
+            "Slurm cannot fulfil the request",
+        ),
+        (
+            "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+            "either",
+            "a daemon of Slurm does not answer",
+        ),
+        # The loader's error text is also that of a missing library of the program.
+        (
+            (
+                "NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open "
+                "shared object file: No such file or directory"
+            ),
+            "configuration",
+            "NCCL found no plug-in and uses its own code",
+        ),
+        # The refused connection is not that of another rank.
+        (
+            "transport: Error while dialing: dial unix /run/containerd/containerd.sock: connect: connection refused",
+            "either",
+            "the container runtime did not answer, or not in time",
+        ),
+    ],
+)
+def test_a_line_that_is_no_fault_of_the_hardware_names_its_kind(text: str, cause: str, title: str) -> None:
     message = find_program_message(MESSAGES, text)
     assert message is not None
     assert (message.cause, message.title) == (cause, title)

@@ -53,10 +53,7 @@ def search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
     ]
     matches = sxids if only_sxids else matches + sxids
     if not matches and len(words) >= _SENTENCE:
-        raise UsageError(
-            "the text is no line of the kernel log and no error of a program that nodeguard knows: run "
-            "nodeguard check on the node, which finds a fault of the machine without it"
-        )
+        raise UsageError(_unknown_text(catalogue))
     if not matches:
         names = {name for check in catalogue.checks for name in (check.id, check.family)}
         hint = did_you_mean(text, names | {alert.alert for alert in catalogue.alerts})
@@ -64,6 +61,18 @@ def search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
             f"{quoted(text)} matches no check, code or word of the output: {hint}see nodeguard get checks"
         )
     return matches
+
+
+def _unknown_text(catalogue: Catalogue) -> str:
+    """Return the answer to a text that quotes nothing of the catalogue."""
+    return (
+        f"the text is none of {len(catalogue.patterns)} lines of the kernel log, and none of "
+        f"{len(catalogue.program_messages)} kinds of errors of CUDA, NCCL, PyTorch, Slurm, Kubernetes and "
+        "the host. So it names no fault of the hardware that nodeguard knows.\n"
+        "  Is the machine the cause?  Run nodeguard check on the node: it needs no text.\n"
+        "  Is there another line?     The first error counts: nodeguard explain - < FILE reads a whole log.\n"
+        "  Is the node healthy?       Ask those who maintain the program that wrote the line."
+    )
 
 
 def find_named_check(catalogue: Catalogue, text: str) -> Check | None:

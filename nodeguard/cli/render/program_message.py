@@ -7,7 +7,8 @@ from nodeguard.fleet_api.view import Field, View
 from nodeguard.model.catalogue import Catalogue, ProgramMessage
 
 _CAUSES = {
-    "program": "the program, as a rule",
+    "program": "the program, as a rule: this is no fault of the hardware",
+    "configuration": "a setting, a limit or other software, as a rule: this is no fault of the hardware",
     "machine": "the machine, as a rule",
     "either": "the program or the machine: the text does not decide it",
 }
