@@ -188,6 +188,11 @@ class PlanObservation:
             for domain, decision in decided.items()
         }
 
+    def is_steady(self, uid: str) -> bool:
+        """Return whether the planned marks of a node are the observed ones, without any cause."""
+        records = self._state.marks.observed(uid).records
+        return self._marks.get(uid) is records and not records.node.causes and not records.devices
+
     def removal(self, uid: str) -> NodeRemoval | None:
         """Return the removal of marks of a node that is not observed yet; None for none."""
         planned = self._marks.get(uid)

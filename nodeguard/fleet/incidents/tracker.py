@@ -96,6 +96,7 @@ class IncidentTracker:
     def reset(self) -> None:
         """Evaluate all nodes again, as with another policy."""
         self._situations.clear()
+        self._lasting.clear()
 
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
@@ -141,15 +142,17 @@ class IncidentTracker:
         observation: of the plan. marked: uids of nodes with a planned or observed mark. deferred: uids of
         nodes that a later plan evaluates. shared: returns the incidents that explain a node's findings.
         """
-        by_node: dict[str, list[MarkDecision]] = {}
-        for decision in decisions:
-            by_node.setdefault(decision.request.uid, []).append(decision)
         changes = IncidentChanges()
         dirty, self.touched = self.touched, set(deferred)
-        touched = dirty | self._timed.keys() | by_node.keys() | marked | self.decisions.keys()
-        self.decisions = {uid: tuple(items) for uid, items in by_node.items()}
-        for uid in sorted(touched - deferred - {SHARED}):  # so that the same inputs lead to the same plan
+        decided = self._record_decisions(decisions)
+        unsteady = {uid for uid in marked if not observation.is_steady(uid)}
+        steady = self._lasting - dirty - decided - unsteady
+        touched = dirty | self._timed.keys() | self.decisions.keys() | marked | decided
+        # In order, so that the same inputs lead to the same plan.
+        for uid in sorted(touched - steady - deferred - {SHARED}):
             self._timed.pop(uid, None)
+            is_lasting = uid in self._lasting and uid not in dirty
+            self._lasting.discard(uid)
             placement, report = self._state.placements.get(uid), self._state.reports.get(uid)
             if placement is None:
                 self.pending.pop(uid, None)
@@ -162,7 +165,7 @@ class IncidentTracker:
             if not has_faults and uid not in marked and not has_incidents:
                 continue
             previous = self._situations.get(uid)
-            lasting = previous if uid in self._lasting and uid not in dirty else None
+            lasting = previous if is_lasting else None
             situation = self._situation(placement, report, policy, observation, shared, lasting, now)
             if situation is previous or situation == previous:
                 continue
@@ -179,6 +182,22 @@ class IncidentTracker:
             changes.events.extend(event for event in events if event is not None)
             changes.transient.extend(incidents.transient)
         return changes
+
+    def _record_decisions(self, decisions: Iterable[MarkDecision]) -> set[str]:
+        """Record the decisions of a plan. Returns the nodes on which they are not the same as before."""
+        by_node: dict[str, tuple[MarkDecision, ...]] = {}
+        for decision in decisions:
+            uid = decision.request.uid
+            by_node[uid] = (*by_node[uid], decision) if uid in by_node else (decision,)
+        before, self.decisions = self.decisions, by_node
+        changed = set(before.keys() - by_node.keys())
+        for uid, own in by_node.items():
+            previous = before.get(uid)
+            if previous == own:
+                by_node[uid] = previous  # the same object, which is fast to compare
+            else:
+                changed.add(uid)
+        return changed
 
     def _situation(
         self,
@@ -202,6 +221,7 @@ class IncidentTracker:
             for device, cause in node_marks.causes()
         }
         if lasting is not None and lasting.placement is placement and lasting.report is report:
+            self._lasting.add(uid)
             previous = lasting.decisions, lasting.marks, lasting.removal, lasting.waits, lasting.jobs
             if previous == (decisions, node_marks, removal, waits, jobs):
                 return lasting
@@ -225,7 +245,6 @@ class IncidentTracker:
             silenced=silenced_checks(placement, report, node_marks, policy, now.wall),
             jobs=jobs,
         )
-        self._lasting.discard(uid)
         if situation.changes_at < inf:
             self._timed[uid] = situation.changes_at
         elif not (unconfirmed or policy.silences):
