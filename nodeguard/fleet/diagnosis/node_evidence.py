@@ -101,11 +101,15 @@ class NodeEvidence:
 
     def is_fact(self, check: str, uids: Collection[str]) -> bool:
         """Return whether at least half of some nodes report what a check found as a fact."""
-        reports = (report for uid in uids if (report := self._state.reports.get(uid)) is not None)
-        facts = sum(
-            any(finding.check == check and finding.fact for finding in report.findings) for report in reports
-        )
-        return facts * 2 >= len(uids) > 0
+        reports = self._state.reports
+        facts = {
+            uid
+            for uid in uids
+            if uid in reports
+            for finding in reports[uid].findings
+            if finding.fact and finding.check == check
+        }
+        return len(facts) * 2 >= len(uids) > 0
 
     def is_marked_since(self, cause: MarkCause, began: float, now: Instant) -> bool:
         """Return whether a mark is certainly from after a time, in seconds of the monotonic clock: not if the
@@ -129,13 +133,19 @@ class NodeEvidence:
         checks = {finding.check for finding in report.findings} if report is not None else set()
         return checks | {STALE_CHECK} if uid in self.stopped.since else checks
 
-    def nodes_showing(self, check: str) -> Mapping[str, float]:
-        """Return the onset of a check on each node that shows it, also on those that may not vote."""
-        return {
-            uid: self.onset(report, check)
+    def nodes_showing(self, check: str) -> set[str]:
+        """Return the nodes that show a check, also those that may not vote."""
+        showing = {
+            uid
             for uid, report in self._state.reports.items()
-            if uid in self._state.placements and any(finding.check == check for finding in report.findings)
+            for finding in report.findings
+            if finding.check == check
         }
+        return showing & self._state.placements.keys()
+
+    def onsets(self, check: str) -> Mapping[str, float]:
+        """Return the onset of a check on each node that shows it: see `nodes_showing`."""
+        return {uid: self.onset(self._state.reports[uid], check) for uid in self.nodes_showing(check)}
 
     def onset(self, report: LatestReport, check: str) -> float:
         """Return when a check began to fire in a report that shows it, in seconds of the monotonic clock."""

@@ -54,7 +54,8 @@ class SuppressedChecks:
         suppressed = self.suppressed.get(check)
         if suppressed is None or not self._is_in_scope(suppressed, uid):
             return None
-        return None if uid in self._votes.firings_of(check).kernel_confirmed else suppressed
+        firings = self._votes.firings.get(check)
+        return None if firings is not None and uid in firings.kernel_confirmed else suppressed
 
     def is_suspected(self, check: str, uid: str) -> bool:
         """Return whether a check is suspected on a node."""
@@ -86,7 +87,7 @@ class SuppressedChecks:
         self._nodes[check] = frozenset(self._evidence.members.nodes(suppressed.domain))
         if suppressed.recovered:
             # Reports may come before the recorded incidents are read: they voted.
-            for uid, at in {**firings.latest, **self._evidence.nodes_showing(check)}.items():
+            for uid, at in {**firings.latest, **self._evidence.onsets(check)}.items():
                 if self.confine(uid, check, at):
                     firings.forget_onset(uid)
         nodes = firings.latest.keys() | self._remaining[check]
@@ -274,7 +275,7 @@ class SuppressedChecks:
 
     def _active(self, check: str) -> set[str]:
         """Return the nodes that show a check now, also those that may not vote, such as under a cordon."""
-        return {*self._evidence.nodes_showing(check), *self._votes.firings_of(check).active}
+        return self._evidence.nodes_showing(check) | self._votes.firings_of(check).active
 
     def _scope(self, suppressed: SuppressedCheck) -> Set[str] | None:
         """Return the nodes on which a check is suppressed; None for all."""

@@ -83,7 +83,10 @@ class Voters(NodeEvidence):
         firings = self.diagnosis.voting.firings
         return {check for check in firings if uid in firings[check].active}
 
-    def nodes_showing(self, _check: str) -> dict[str, float]:
+    def nodes_showing(self, _check: str) -> set[str]:
+        return set()
+
+    def onsets(self, _check: str) -> dict[str, float]:
         return {}
 
     def job_starts(self, _uid: str) -> Iterable[JobStart]:
