@@ -151,6 +151,11 @@ class GracePeriods(Struct, frozen=True, forbid_unknown_fields=True, rename={"sha
         name = mark.kind.grace_period
         return float(getattr(self, name)) if name else 0.0
 
+    @property
+    def longest(self) -> float:
+        """Return the longest grace period of any mark."""
+        return max(self.shared, *map(self.of, Mark))
+
 
 for _kind in MARK_KINDS.values():
     if not hasattr(Budget, _kind.budget or "fleet") or not hasattr(

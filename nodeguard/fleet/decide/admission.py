@@ -9,7 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.budget_limits import BudgetRefusal
-from nodeguard.fleet.decide.admission_state import AdmissionContext, AdmissionState, Grant, RequestKey
+from nodeguard.fleet.decide.admission_state import (
+    NO_MARKS,
+    AdmissionContext,
+    AdmissionState,
+    Grant,
+    RequestKey,
+)
 from nodeguard.fleet.decide.mark_requests import MarkRequest, grace_end, is_marked_for
 from nodeguard.fleet.decide.preemption import Preemption, preempt
 from nodeguard.fleet.decide.release import ReleasedMark
@@ -92,7 +98,8 @@ def admit(
     """
     progress = _Progress(context, budgets, granted, already)
     in_order = sorted(requests, key=lambda request: request.order)
-    progress.continue_grants({request.key for request in in_order})
+    if already:
+        progress.continue_grants({request.key for request in in_order})
     real = [request for request in in_order if not request.injected]
     for request in real:
         progress.decide(request)
@@ -117,6 +124,7 @@ class _Progress:
         # An injected fault keeps no budget from a real one.
         self._already = {key: grant for key, grant in already.items() if not grant.request.injected}
         self._state = AdmissionState(context, budgets)
+        self._longest_grace = context.policy.grace.longest
         self._is_dry_run = granted == IncidentState.DRY_RUN
         self._refused_state = IncidentState.DRY_RUN if self._is_dry_run else IncidentState.WITHHELD
         self._decisions: list[MarkDecision] = []
@@ -137,9 +145,11 @@ class _Progress:
         marks = state.marks_of(request.uid)
         if request.injected and request.uid in preemption.marks:
             self._withhold_for(request, preemption.preempted_by[request.uid])
-        elif is_marked_for(marks, request) or marks.covers(request.mark):
+        elif marks is not NO_MARKS and (is_marked_for(marks, request) or marks.covers(request.mark)):
             self._decisions.append(MarkDecision(request, self._granted))
-        elif until := grace_end(context.policy, request, context.now):
+        elif context.now < request.since + self._longest_grace and (
+            until := grace_end(context.policy, request, context.now)
+        ):
             self._decisions.append(MarkDecision(request, IncidentState.PENDING, until=until))
         elif restraint := context.restraint(request) or state.size_restraint(request):
             self._decisions.append(
@@ -179,12 +189,16 @@ class _Progress:
 
     def result(self) -> Admission:
         """Return the result, once all requests are decided."""
-        state, waiting = self._state, {request.key for request, _ in self._preemption.waiting}
-        # Asked again at the end, so that the next plan names the same budget.
+        state, reasons = self._state, dict[BudgetRefusal, str]()
+        waiting = {request.key for request, _ in self._preemption.waiting}
+        # Asked again at the end, if any is charged, so that the next plan names the same budget.
         for request, before in self._over_budget:
-            refusal = state.refusal(request) or before
-            reason = refusal.message(dry_run=self._is_dry_run)
-            if request.key in waiting and self._preemption.marks:
+            refusal = (state.refusal(request) if state.usage else None) or before
+            # Many requests have the same refusal.
+            if refusal not in reasons:
+                reasons[refusal] = refusal.message(dry_run=self._is_dry_run)
+            reason = reasons[refusal]
+            if waiting and request.key in waiting and self._preemption.marks:
                 reason = f"{reason}; marks of injected faults are removed first"
             self._decisions.append(
                 MarkDecision(request, self._refused_state, reason, restraint="budget", refusal=refusal)
@@ -238,7 +252,7 @@ class Admissions:
         admission = admit(enforced, context, budgets, self._granted)
         decisions, preemption = admission.decisions, admission.preemption
         self._latest_dry_run = {}
-        enforced_keys = {request.key for request in enforced}
+        enforced_keys = {request.key for request in enforced} if self._dry_run else set[RequestKey]()
         earlier = {key: grant for key, grant in self._dry_run.items() if key not in enforced_keys}
         if len(enforced) != len(requests) or earlier:
             marks = {**context.marks, **admission.marks}

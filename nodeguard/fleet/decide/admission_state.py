@@ -20,6 +20,9 @@ from nodeguard.model.policy import Policy
 # The key of a request: see MarkRequest.key.
 RequestKey = tuple[str, str, str]
 
+# The marks of a node without any: compared by identity.
+NO_MARKS = NodeMarks()
+
 
 class Grant(Struct, frozen=True):
     """A request that was granted, and when. ended: when its finding ended; None while it lasts. Times in
@@ -72,16 +75,18 @@ class AdmissionState:
 
     def marks_of(self, uid: str) -> NodeMarks:
         """Return the marks of a node, with those granted so far."""
-        return self.marks.get(uid) or self._context.marks.get(uid) or _EMPTY
+        return self.marks.get(uid) or self._context.marks.get(uid) or NO_MARKS
 
     def size_restraint(self, request: MarkRequest) -> Restraint | None:
         """Return why a request cannot be recorded in the annotation; None if it can."""
-        record = _with_grant(self.marks_of(request.uid), request, 0.0).record_of(request.device)
+        marks = self.marks_of(request.uid)
+        letters = _letters(request, request.part)
+        letters += sum(_letters(cause, cause.component) for cause in marks.record_of(request.device).causes)
         # Most records are far below the limit and need no encoding.
-        if (
-            sum(map(_letters, record.causes)) * _LONGEST < MAX_CAUSES_BYTES
-            or len(encode_record(record).encode()) <= MAX_CAUSES_BYTES
-        ):
+        if letters * _LONGEST < MAX_CAUSES_BYTES:
+            return None
+        record = _with_grant(marks, request, 0.0).record_of(request.device)
+        if len(encode_record(record).encode()) <= MAX_CAUSES_BYTES:
             return None
         reason = (
             f"the annotation {STATE_ANNOTATION} is full: another cause would exceed its size limit; "
@@ -91,7 +96,7 @@ class AdmissionState:
 
     def refusal(self, request: MarkRequest) -> BudgetRefusal | None:
         """Return the budget that refuses a request; None if all allow it."""
-        if self.marks_of(request.uid) is _EMPTY and request.uid not in self.usage:
+        if self.marks_of(request.uid) is NO_MARKS and request.uid not in self.usage:
             return self._refusal_of_unmarked_node(request)
         before, after, _ = self._cost(request, self._context.now)
         return self.budgets.refusal(before, after, self._context.age, confirmed=request.confirmed)
@@ -162,17 +167,14 @@ class AdmissionState:
         return before, _charged(placement, before, marks, after), after
 
 
-_EMPTY = NodeMarks()
-
-
 # Maximum bytes of a character in an annotation's JSON.
 _LONGEST = 6
 
 
-def _letters(cause: MarkCause) -> int:
-    """Return an upper bound of the length of a cause, in characters."""
-    words = cause.check, cause.target, cause.fault_class, cause.component, *cause.targets
-    return 64 + sum(len(part) + 4 for part in words)
+def _letters(cause: MarkCause | MarkRequest, component: str) -> int:
+    """Return an upper bound of the length of a cause, or of that of a request, in characters."""
+    words = cause.check, cause.target, cause.fault_class, component, *cause.targets
+    return 64 + sum(map(len, words)) + 4 * len(words)
 
 
 def _with_grant(marks: NodeMarks, request: MarkRequest, now: float) -> NodeMarks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from math import inf
 
 from msgspec import Struct
@@ -26,7 +27,7 @@ _MAX_VALUE = 63
 _INVALID = re.compile(r"[^A-Za-z0-9._-]")
 
 
-class MarkRequest(Struct, frozen=True):
+class MarkRequest(Struct, frozen=True, dict=True):
     """A mark that a finding asks for.
 
     fault_class: the value of the taint. since: seconds since the epoch at which the finding began.
@@ -52,12 +53,12 @@ class MarkRequest(Struct, frozen=True):
     confirmed: bool = False
     fact: bool = False
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, str, str]:
         """Return the key of the request: uid, check, target."""
         return self.uid, self.check, self.target
 
-    @property
+    @cached_property
     def order(self) -> tuple[bool, int, int, float, str, str, str]:
         """Return its rank: real faults first, so that no injected one uses up their budget; then severity,
         confirmations, age; then names, so that no two requests are equal.

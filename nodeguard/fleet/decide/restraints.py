@@ -66,7 +66,7 @@ def mark_restraint(
     """
     if reason := pause_reason(paused, policy):
         return Restraint("pause", reason)
-    if hold := hold_on_check(policy, request.check):
+    if policy.holds and (hold := hold_on_check(policy, request.check)):
         return Restraint("check-hold", f"check {request.check} is on hold: {hold}")
     if restraint := _diagnosis_restraint(request, diagnosis):
         return restraint
