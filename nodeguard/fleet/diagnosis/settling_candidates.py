@@ -9,7 +9,7 @@ node with a vote has a wrong label, or a fault of its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from math import log
 
 from nodeguard.fleet.diagnosis.candidates import parts_of, significant_domains
@@ -108,16 +108,16 @@ class SettlingCandidates:
         """
         covered: set[str] = set()
 
-        def unexplained(candidate: Candidate) -> int:
+        def unexplained(candidate: Candidate) -> set[str]:
             # It explains the votes of its own degraded parts better: otherwise these would be the candidates.
             explained = self._domains.explained(candidate.fault_class, candidate.domain)
-            return len(candidate.voters.keys() - covered - explained)
+            return candidate.voters.keys() - covered - explained
 
         while candidates:
             best = self._likeliest(candidates, votes, unexplained, now)
             for candidate in best:
                 least = self._votes.rule.fewest_affected(candidate.size)
-                if unexplained(candidate) >= max(least, -(-len(candidate.voters) // 2)):
+                if len(unexplained(candidate)) >= max(least, -(-len(candidate.voters) // 2)):
                     yield candidate
                     covered |= candidate.voters.keys()
             candidates = [candidate for candidate in candidates if candidate not in best]
@@ -126,18 +126,23 @@ class SettlingCandidates:
         self,
         candidates: Iterable[Candidate],
         votes: FaultVotes,
-        unexplained: Callable[[Candidate], int],
+        unexplained: Callable[[Candidate], Set[str]],
         now: float,
     ) -> list[Candidate]:
-        """Return the candidates of the topology that explains best the votes that nothing else explains."""
+        """Return the candidates of the topology that explains best the votes that nothing else explains. A
+        node without a location in one of the topologies may be in any domain of it: it is not compared.
+        """
         by_topology: dict[str, list[Candidate]] = defaultdict(list)
-        totals: dict[str, float] = defaultdict(float)
         for candidate in candidates:
-            topology = candidate.domain.partition("/")[0]
-            by_topology[topology].append(candidate)
-            chance, counted = max(WRONG_LABEL, votes.chance(candidate.window, now)), unexplained(candidate)
-            evidence = shared_fault_evidence(len(candidate.voters), candidate.size, chance, counted)
-            totals[topology] += max(0.0, evidence)
+            by_topology[candidate.domain.partition("/")[0]].append(candidate)
+        compared = self._compared_voters(by_topology)
+        totals = dict.fromkeys(by_topology, 0.0)
+        for topology, own in by_topology.items():
+            for candidate in own:
+                chance = max(WRONG_LABEL, votes.chance(candidate.window, now))
+                counted = len(unexplained(candidate) & compared)
+                evidence = shared_fault_evidence(len(candidate.voters), candidate.size, chance, counted)
+                totals[topology] += max(0.0, evidence)
         best = max(totals, key=lambda topology: totals[topology])
         are_parts = all(self._is_part(candidate.domain) for candidate in by_topology[best])
         enough = totals[best] - log(_PART_CLEARLY_LIKELIER if are_parts else _CLEARLY_LIKELIER)
@@ -146,6 +151,17 @@ class SettlingCandidates:
             for topology in votes.vote_rules
             if topology in by_topology and totals[topology] >= enough
         )
+
+    def _compared_voters(self, by_topology: Mapping[str, Iterable[Candidate]]) -> Set[str]:
+        """Return the voters of candidates that have a location in each of their topologies."""
+        of_topologies = [
+            set[str]().union(*(candidate.voters for candidate in own)) for own in by_topology.values()
+        ]
+        compared, members = set.intersection(*of_topologies), self._votes.members
+        for uid in set.union(*of_topologies) - compared:
+            if by_topology.keys() <= set(map(members.topology_of, members.paths(uid))):
+                compared.add(uid)
+        return compared
 
     def _is_part(self, domain: str) -> bool:
         """Return whether a domain has no parts, and is a part of a wider one."""

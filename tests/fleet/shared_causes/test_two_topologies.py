@@ -77,3 +77,18 @@ def test_a_pod_of_one_leaf_that_falls_silent_is_no_rack(seed: int) -> None:
     history.fault("agent-unreachable", history.random.sample(range(16), 14), BEFORE, within=3.0)
     outcome = history.run(BEFORE + HOUR)
     assert (outcome.domains, outcome.suppressed) == ({"fabric/p0/leaf0"}, set())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nodes_without_a_pod_do_not_make_a_pod_the_racks_that_it_has(seed: int) -> None:
+    """The labels of two racks name all silent nodes, those of the pod nine tenths of them."""
+    made = simulated_topology(256, TopologySizes(pod=64, leaf=32, rack=32, row=4, feed=4, nvlink_share=0.0))
+    history = History(made, f"nodes without a pod {seed}")
+    members, nodes = history.nodes("fabric/p1"), list(made.nodes)
+    for index in history.random.sample(members, 6):
+        labels = {key: nodes[index].labels[key] for key in (FEED, RACK)}
+        nodes[index] = replace(nodes[index], labels=labels)
+    history.topology = replace(made, nodes=tuple(nodes))
+    history.fault("agent-unreachable", members, BEFORE, within=3.0)
+    outcome = history.run(BEFORE + HOUR)
+    assert (outcome.domains, outcome.suppressed) == ({"fabric/p1"}, set())
