@@ -16,7 +16,7 @@ from nodeguard.fleet_api.domain import guidance, with_end
 from nodeguard.fleet_api.job_outcomes import job_outcomes, rejected_pods_view
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.reasons import short_reason
-from nodeguard.fleet_api.recovery import incident_commands
+from nodeguard.fleet_api.recovery import incident_commands, remedy
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView, SymptomView
 from nodeguard.fleet_api.schema.incident_summary import EndedFaultView, IncidentSummary, StateGroup
 from nodeguard.fleet_api.schema.status import VERSION
@@ -221,6 +221,7 @@ def describe_incident(
         clear_message=decision.answer_message,
         false_alarm=decision.false_alarm,
         how=incident_commands(planner, incident, now, checks or {}),
+        remedy="" if incident.injected else remedy(incident.cause, incident.action, checks or {}),
         rejected_pods=rejected_pods_view(service, incident.uid, now)
         if incident.is_open and incident.health == Health.FATAL and not incident.injected
         else None,

@@ -18,7 +18,7 @@ from nodeguard.fleet_api.drain import drain_views
 from nodeguard.fleet_api.incident import list_incidents, summarize_incident
 from nodeguard.fleet_api.job_outcomes import job_outcomes, rejected_pods_view
 from nodeguard.fleet_api.marks import marks_of_node
-from nodeguard.fleet_api.recovery import finding_commands, finding_remedy
+from nodeguard.fleet_api.recovery import finding_commands, remedy
 from nodeguard.fleet_api.schema.node import (
     ChargeView,
     FindingView,
@@ -300,7 +300,7 @@ def _findings(
             injected=injected,
             # No hardware failed.
             how=() if injected else commands(finding),
-            remedy="" if injected else finding_remedy(finding, checks),
+            remedy="" if injected else remedy(finding.check, finding.action, checks),
             evidence_omitted=finding.omitted,
             explained_by=parent.name if parent else "",
         )

@@ -9,6 +9,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.judge.formatting import general_remedy
 from nodeguard.model.check import Check
 from nodeguard.model.drain import DrainMode
+from nodeguard.model.finding import Action
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.recovery import Recovery, Site, recovery_commands, resets_together
@@ -32,10 +33,12 @@ def finding_commands(
     return commands
 
 
-def finding_remedy(finding: ReportedFinding, checks: Mapping[str, Check]) -> str:
-    """Return what to do about a finding; empty if its check is not known, or recommends another action."""
-    check = checks.get(finding.check)
-    return general_remedy(check) if check is not None and check.action == finding.action else ""
+def remedy(name: str, action: Action, checks: Mapping[str, Check]) -> str:
+    """Return what to do about a finding or an incident of a check; empty if the check is not known, or
+    recommends another action.
+    """
+    check = checks.get(name)
+    return general_remedy(check) if check is not None and check.action == action else ""
 
 
 def incident_commands(

@@ -57,12 +57,12 @@ def test_an_incident_in_full(storm: Fleet) -> None:
     assert view is not None
     assert look(incident_view(view)) == page("""
     FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
+      message     12 uncorrectable errors in SRAM
       state       marked, new work is kept away: waits for gpu-ecc to pass on GPU
                   0000:3c:00 with fresh data
       scope       node node-2
       since       2023-11-14 22:12:20 UTC, 14 min ago
       changed     2023-11-14 22:26:20 UTC, just now
-      message     12 uncorrectable errors in SRAM
       component   GPU-1
       ack         by alice
       see         nodeguard describe node node-2, nodeguard explain gpu-ecc

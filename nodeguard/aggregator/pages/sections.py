@@ -27,11 +27,11 @@ _PATHS: dict[str, Callable[[str], str]] = {
 }
 
 
-def sections(view: View, advice: Html = EMPTY) -> Html:
-    """Return a view. The first heading is that of the page. advice: comes after the first section."""
+def sections(view: View) -> Html:
+    """Return a view. The first heading is that of the page."""
     first, *others = view.sections
     rest = join(element("section", _section(section, "h2"), class_=_card(section)) for section in others)
-    return join((element("section", _section(first, "h1"), class_="head"), advice, rest))
+    return join((element("section", _section(first, "h1"), class_="head"), rest))
 
 
 def _card(section: Section) -> str | bool:

@@ -176,7 +176,7 @@ def incidents_page(fleet: Fleet, check: str, state: str, page: int = 1) -> PageC
     content = (
         element("h1", title),
         _state_choices(fleet, check, states),
-        _advice([(check, remedy)]) if remedy else EMPTY,
+        _advice(check, remedy) if remedy else EMPTY,
         incident_table(rows, remedies),
         pager(shown, total, lambda number: incidents_path(check, state, number)),
     )
@@ -211,9 +211,7 @@ def incident_page(fleet: Fleet, name: str) -> PageContent | None:
     if incident is None:
         return None
     view = incident_view(incident)
-    remedy = fleet.remedies.get(incident.cause, "") if incident.node else ""
-    advice = _advice([(incident.cause, remedy)]) if remedy else EMPTY
-    return PageContent(view.title, sections(view, advice))
+    return PageContent(view.title, sections(view))
 
 
 def check_page(fleet: Fleet, name: str) -> PageContent | None:
@@ -260,15 +258,10 @@ def node_page(fleet: Fleet, name: str, past: Html) -> PageContent | None:
     return PageContent(view.title, join(content))
 
 
-def _advice(remedies: Sequence[tuple[str, str]]) -> Html:
-    """Return what to do, by check."""
-    if not remedies:
-        return EMPTY
-    rows = (
-        element("div", element("dt", link(check_path(check), check)), element("dd", text))
-        for check, text in remedies
-    )
-    return element("section", element("h2", "What to do"), element("dl", *rows), class_="advice")
+def _advice(check: str, text: str) -> Html:
+    """Return what to do about the incidents of a check."""
+    row = element("div", element("dt", link(check_path(check), check)), element("dd", text))
+    return element("section", element("h2", "What to do"), element("dl", row), class_="advice")
 
 
 def domains_page(fleet: Fleet) -> PageContent:

@@ -96,6 +96,8 @@ class IncidentView(Struct, frozen=True):
     """Whether an operator injected the fault."""
     how: tuple[str, ...] = ()
     """Commands that carry out the action, in their order; empty if there are none."""
+    remedy: str = ""
+    """What to do, as its check states; empty if the action is another one, or the check is not known."""
     write: WriteState | None = None
     """Why a requested mark, or its removal, is not on its object; null if it is."""
     mark: str | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet_api.schema.incident import IncidentView, SymptomView
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
@@ -41,23 +43,39 @@ def incident_view(incident: IncidentView) -> View:
     if incident.guidance is not None:
         sections.append(guidance_section(incident.guidance))
     sections += map(mark_section, incident.marks)
-    sections += map(_symptom, incident.symptoms)
+    sections += _symptoms(incident)
     if incident.symptoms_omitted:
         more = "more symptoms" if incident.node else "more nodes with a symptom"
         sections.append(Section(None, (Note(f"and {incident.symptoms_omitted} {more}"),)))
     return View(tuple(sections))
 
 
-def _symptom(symptom: SymptomView) -> Section:
-    severity = symptom.health.value
-    fields = [Field("message", symptom.message)] if symptom.message else []
-    fields += [Field("evidence", evidence, "dim") for evidence in symptom.evidence]
+def _symptoms(incident: IncidentView) -> Iterator[Section]:
+    """Yield a section for each symptom, and one for what several nodes show alike, with their names."""
+    alike: dict[SymptomView, list[str]] = {}
+    for symptom in incident.symptoms:
+        node, target = _symptom_location(symptom.target)
+        alike.setdefault(replace(symptom, target=target), []).append(node)
+    for symptom, nodes in alike.items():
+        fields = [*_symptom_fields(symptom, incident.message)]
+        about = Subject("node", nodes[0]) if nodes[0] else None
+        title = f"{symptom.check} - {f'{nodes[0]}, ' if nodes[0] else ''}{symptom.target}"
+        if len(nodes) > 1:
+            about, title = None, f"{symptom.check} - {symptom.target} of {len(nodes)} nodes"
+            subjects = tuple(Subject("node", node) for node in nodes)
+            fields.append(Field("nodes", ", ".join(nodes), subjects=subjects))
+        health = symptom.health.value
+        yield Section(badge_heading(health, health, title, about), tuple(fields))
+
+
+def _symptom_fields(symptom: SymptomView, message: str) -> Iterator[Field]:
+    """Yield what a symptom adds. message: of the incident."""
+    if symptom.message and symptom.message != message:
+        yield Field("message", symptom.message)
+    for evidence in symptom.evidence:
+        yield Field("evidence", evidence, "dim")
     if symptom.evidence_omitted:
-        fields.append(Field("", f"and {symptom.evidence_omitted} more", "dim"))
-    node, target = _symptom_location(symptom.target)
-    title = f"{symptom.check} - {f'{node}, ' if node else ''}{target}"
-    about = Subject("node", node) if node else None
-    return Section(badge_heading(severity, severity, title, about), tuple(fields))
+        yield Field("", f"and {symptom.evidence_omitted} more", "dim")
 
 
 def effect_text(incident: IncidentView | IncidentSummary) -> str:
@@ -103,16 +121,17 @@ def _symptom_location(target: str) -> tuple[str, str]:
 
 
 def _facts(incident: IncidentView) -> Iterator[Field]:
-    yield from _state_facts(incident)
-    if incident.message and not any(symptom.message == incident.message for symptom in incident.symptoms):
+    if incident.message:
         yield Field("message", incident.message)
+    yield from _state_facts(incident)
     if not incident.resource.startswith(JOB):
         yield from job_fields(incident.jobs, incident.jobs_omitted, incident.job_outcomes)
     yield from rejected_pods_fields(incident.rejected_pods)
     if incident.component:
         yield Field("component" if incident.node else "only with", incident.component)
-    if incident.action != Action.NONE and (incident.guidance is None or incident.domain):
-        yield Field("action", incident.action.phrase)
+    acts = incident.action != Action.NONE and incident.state != IncidentState.RESOLVED
+    if acts and (incident.guidance is None or incident.domain):
+        yield Field("action", incident.remedy or incident.action.phrase)
         yield from commands(incident.how)
     if incident.acknowledged:
         yield Field("ack", f"by {incident.acknowledged}")

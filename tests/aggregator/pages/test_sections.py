@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from nodeguard.aggregator.pages.html import element
 from nodeguard.aggregator.pages.sections import fields, sections
 from nodeguard.fleet_api.view import (
     Field,
@@ -15,10 +14,10 @@ from nodeguard.fleet_api.view import (
 )
 
 
-def test_the_first_section_has_the_heading_of_the_page_and_the_advice_follows_it() -> None:
+def test_the_first_section_has_the_heading_of_the_page() -> None:
     lost = Section(badge_heading("fatal", "fatal", "node-1: lost"))
-    page = sections(View((lost, Section(badge_heading("ok", "ok", "fine")))), element("i", "advice"))
-    assert page.index("<h1>") < page.index("advice") < page.index("<h2>")
+    page = sections(View((lost, Section(badge_heading("ok", "ok", "fine")))))
+    assert page.index("<h1>") < page.index("<h2>")
     assert '<h1><b class="badge fatal">FATAL</b> node-1: lost</h1>' in page
 
 

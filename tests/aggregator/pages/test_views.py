@@ -118,9 +118,26 @@ def test_the_page_of_an_incident_has_its_reason_and_advice() -> None:
     fleet = faulty()
     [name] = fleet.planner.tracker.recorded.by_uid["uid-66"]
     shown = text(incident_page(fleet, name))
+    assert "message GPU 0000:3b:00 fell off the bus (Xid 79); 7 of 8 GPUs are left state withheld" in shown
+    assert shown.count("fell off the bus (Xid 79)") == 1
     assert "withheld, the mark is not applied: the node is on hold" in shown
-    assert REMEDIES["gpu-lost"] in shown
+    assert "action Reboot the node. If the GPU is lost again, power-cycle the node" in shown
+    assert shown.lower().count("reboot the node") == 1
     assert incident_page(fleet, "no-such-incident") is None
+
+
+def test_the_page_of_an_incident_that_is_over_recommends_nothing() -> None:
+    fleet = plain_fleet(8)
+    fleet.report(3, finding("gpu-lost", action=Action.REBOOT_NODE))
+    fleet.carry_out()
+    fleet.report(3)
+    fleet.carry_out()
+    fleet.after(3600.0)
+    fleet.carry_out()
+    [incident] = fleet.planner.all_incidents()
+    shown = text(incident_page(inputs(fleet), incident.name))
+    assert "state resolved" in shown
+    assert "action" not in shown
 
 
 def test_the_pages_of_a_node_and_of_its_incident_have_the_commands_of_the_check() -> None:
@@ -192,7 +209,7 @@ def test_the_page_of_an_incident_of_a_domain_links_to_its_nodes() -> None:
     [name] = [incident.name for incident in fleet.planner.all_incidents() if incident.domain]
     page = incident_page(fleet, name)
     assert {f"/nodes/{gpu_name(number)}" for number in range(16, 22)} <= links(page)
-    assert "FATAL port-down - gpu-h100-0016, port mlx5_0/1" in text(page)
+    assert "FATAL port-down - port mlx5_0/1 of 6 nodes message the port is down nodes" in text(page)
 
 
 def test_the_pages_of_domains_have_the_degraded_one_and_its_nodes() -> None:
