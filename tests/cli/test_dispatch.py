@@ -137,7 +137,7 @@ def test_bash_completes_ids_fields_and_names(tmp_path: Path, capsys: pytest.Capt
     assert "gpu-lost" in completions(script, "explain", "gpu-l")
     assert completions(script, "explain", "NodeguardFro") == {"NodeguardFrozen"}
     assert "link-down" in completions(script, "explain", "link-d")
-    assert completions(script, "check", "--gpu", "") == set()
+    assert completions(script, "check", "--duration", "") == set()
     assert completions(script, "check", "--family", "nvl") == {"nvlink"}
     assert completions(script, "get", "incidents", "--check", "gpu-los") == {"gpu-lost", "gpu-lost-any"}
     assert completions(script, "get", "nodes", "--sort-by", "hea") == {"health"}
@@ -148,6 +148,19 @@ def test_bash_completes_ids_fields_and_names(tmp_path: Path, capsys: pytest.Capt
     assert completions(script, "incidents", "acknowledge", "") == {"gpu-7-gpu-lost"}
     assert completions(script, "describe", "node", "--outp") == {"--output"}
     assert not (tmp_path / "expanded").exists()
+
+
+def test_bash_completes_the_indices_of_the_gpus_of_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", "bash"]) == 0
+    script, gpus = tmp_path / "nodeguard.bash", tmp_path / "gpus"
+    script.write_text(capsys.readouterr().out.replace("/proc/driver/nvidia/gpus", str(gpus)))
+    assert completions(script, "check", "--gpu", "") == set()
+    for address in ("0000:1b:00.0", "0000:3b:00.0", "0000:c3:00.0"):
+        (gpus / address).mkdir(parents=True)
+    assert completions(script, "check", "--gpu", "") == {"0", "1", "2"}
+    assert completions(script, "gpus", "detach", "--gpu", "2") == {"2"}
 
 
 # The command where an aggregator runs: one of its nodes has a name that a shell must not expand.
@@ -213,13 +226,16 @@ def test_zsh_completes_from_the_first_tab(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], *, sourced: bool
 ) -> None:
     assert main(["completion", "zsh"]) == 0
-    zsh = Zsh(tmp_path, capsys.readouterr().out, sourced=sourced)
+    (tmp_path / "gpus" / "0000:1b:00.0").mkdir(parents=True)
+    script = capsys.readouterr().out.replace("/proc/driver/nvidia/gpus", str(tmp_path / "gpus"))
+    zsh = Zsh(tmp_path, script, sourced=sourced)
     try:
         zsh.tab("nodeguard des", "describe ")
         zsh.tab("nodeguard get nod", "nodes ")
         zsh.tab("nodeguard get incidents --sta", "--state ")
         zsh.tab("nodeguard get incidents -o w", "wide ")
         zsh.tab("nodeguard check --fail-on f", "fatal ")
+        zsh.tab("nodeguard check --gpu ", "0 ")
         zsh.tab("nodeguard explain gpu-gs", "gpu-gsp-failure ")
         zsh.tab("nodeguard get nodes --sort-by hea", "health ")
         zsh.tab("nodeguard describe node gpu-7", "gpu-77 ")

@@ -14,8 +14,8 @@ SHELLS = ("bash", "zsh", "fish")
 
 _FILES = ("FILE", "DIR", "PATH", "HISTORY|BUNDLE")
 
-# What completes the names of each kind in the function for bash and zsh: words of the catalogue, or what the
-# aggregator of this machine lists.
+# What completes the names of each kind in the function for bash and zsh: words of the catalogue, what the
+# aggregator of this machine lists, or the indices of its GPUs.
 _EXPRESSIONS = {
     "check": "$checks",
     "subject": "$checks $subjects",
@@ -23,6 +23,7 @@ _EXPRESSIONS = {
     "node": "$(_nodeguard_names nodes)",
     "incident": "$(_nodeguard_names incidents)",
     "domain": "$(_nodeguard_names domains)",
+    "gpu-index": "$(_nodeguard_gpus /proc/driver/nvidia/gpus)",
 }
 _KINDS = {
     "CHECK": "check",
@@ -30,12 +31,17 @@ _KINDS = {
     "FAMILY,…": "family",
     "NODE": "node",
     "NODE|INCIDENT|DOMAIN": "node",
+    "GPU": "gpu-index",
 }
 
 # The shell expands each word that completes: only names of plain characters are safe there.
-_NAMES_FUNCTION = """\
+# The driver lists a GPU of this machine in each directory, which takes no call of NVML.
+_FUNCTIONS = """\
 _nodeguard_names() {
     nodeguard get "$1" -o name 2>/dev/null | sed -n 's|^[a-z]*/\\([A-Za-z0-9._/-]*\\)$|\\1|p'
+}
+_nodeguard_gpus() {
+    ls -- "$1" 2>/dev/null | awk '{ print NR - 1 }'
 }"""
 
 
@@ -97,7 +103,7 @@ def _bash(commands: Sequence[ParsedCommand]) -> Iterator[str]:
 def _function(name: str, commands: Sequence[ParsedCommand]) -> Iterator[str]:
     """Yield a function that completes in bash, and in zsh with its bashcompinit."""
     catalogue, _ = load_catalogue()
-    yield _NAMES_FUNCTION
+    yield _FUNCTIONS
     yield f"{name}() {{"
     yield '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"'
     yield '    local command="" word'
