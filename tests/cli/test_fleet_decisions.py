@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from nodeguard.cli.aggregator_client import AggregatorClient
 from nodeguard.cli.commands import incidents
 from nodeguard.cli.main import main
-from nodeguard.model.incident import ClearAnswer, FalseAlarm, OperatorDecision
+from nodeguard.fleet_api.schema.incident import IncidentView
+from nodeguard.model.incident import ClearAnswer, FalseAlarm, IncidentState, OperatorDecision
 from tests.cli.fleet_commands import ACTIONS, name, printed, refused
 
 pytestmark = pytest.mark.usefixtures("fleet_commands")
@@ -35,6 +38,22 @@ def test_a_refused_clear_is_an_error(
     text = " ".join(printed(capsys, "describe", "incident", name()).split())
     assert f" clear requested by bob at noon; refused: {NOT_CLEARED} " in text
     assert "cleared bob" not in text
+
+
+def test_a_fault_that_ends_before_the_answer_is_no_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
+    ACTIONS.answers += [WAITING, (ClearAnswer.REFUSED, "gpu-lost on GPU 0000:3b:00 is not active")]
+    answers = AggregatorClient.get
+
+    def get(client: AggregatorClient, target: str, schema: type[IncidentView]) -> IncidentView:
+        view = answers(client, target, schema)
+        ended = isinstance(view, IncidentView) and view.clear_result == ClearAnswer.REFUSED
+        return replace(view, state=IncidentState.RECOVERING) if ended else view
+
+    monkeypatch.setattr(AggregatorClient, "get", get)
+    assert printed(capsys, "incidents", "clear", name()) == "gpu-lost on GPU 0000:3b:00 is not active\n"
 
 
 def test_control_characters_of_an_agent_are_not_printed(

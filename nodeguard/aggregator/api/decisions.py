@@ -11,7 +11,7 @@ from nodeguard.aggregator.api.requests import ActionResult, IncidentAction
 from nodeguard.aggregator.api.responses import RefusedError, answer, decoded_body, name_in_path, no_incident
 from nodeguard.aggregator.backends.operator_actions import ANONYMOUS, OperatorActionError, OperatorActions
 from nodeguard.fleet.planner import Planner
-from nodeguard.model.incident import FalseAlarm, OperatorDecision
+from nodeguard.model.incident import FalseAlarm, IncidentState, OperatorDecision
 from nodeguard.model.instant import rfc3339
 
 
@@ -58,8 +58,18 @@ class IncidentDecisions:
         if wanted.reason:
             raise RefusedError(400, "a reason is for a false alarm only: add false_alarm, or leave it out")
         self._open(name)
-        carry = self._actions.clear if wanted.action == "clear" else self._actions.acknowledge
-        return await carry(name, wanted.by)
+        if wanted.action == "clear":
+            return await self._clear(name, wanted.by)
+        return await self._actions.acknowledge(name, wanted.by)
+
+    async def _clear(self, name: str, by: str) -> str:
+        """Clear an open incident; returns the message. The agent of a node that recovers has no finding to
+        clear, and would refuse what happens by itself.
+        """
+        incident = self._planner.incident(name)
+        if incident is not None and incident.node and incident.state == IncidentState.RECOVERING:
+            return f"{name} recovers already, so that there is no finding to clear: {incident.detail}"
+        return await self._actions.clear(name, by)
 
     async def _false_alarm(self, name: str, wanted: IncidentAction) -> str:
         """Record a false alarm, and clear the incident if it is open. Returns the message. Raises
@@ -74,7 +84,7 @@ class IncidentDecisions:
         if incident is None or not incident.is_open:
             return recorded
         try:
-            return f"{recorded}; {await self._actions.clear(name, wanted.by)}"
+            return f"{recorded}; {await self._clear(name, wanted.by)}"
         except OperatorActionError as error:
             raise OperatorActionError(f"{recorded}, but not cleared: {error}") from None
 

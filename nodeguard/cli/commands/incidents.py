@@ -92,7 +92,7 @@ def build_parser() -> ArgumentParser:
             verb,
             help=summary,
             description=about,
-            epilog="Exit codes: 0 done, or requested; 3 refused, or not delivered.",
+            epilog="Exit codes: 0 done, requested, or over by itself; 3 refused, or not delivered.",
         )
         part.add_argument("name", metavar="NAME", help="name or unique prefix, NODE, or NODE/CHECK")
         if verb == "clear":
@@ -113,23 +113,27 @@ ANSWER_TIMEOUT = 40.0
 DECISION_TIMEOUT = 3.0
 _POLL_INTERVAL = 0.5
 
+# States of an incident without a finding: there is nothing to clear.
+_ENDING = frozenset({IncidentState.RECOVERING, IncidentState.RESOLVED})
+
 
 def _clear(client: AggregatorClient, target: str, decision: IncidentAction, output: str) -> None:
     """Have an incident cleared, and print the agent's answer. Raises UsageError where it refuses."""
     require_fit(ClearOutput("", None, ""), output)
     before = client.get(target, IncidentView)
     done = client.post(target, decision)
-    is_asked = before.node and before.state != IncidentState.RESOLVED
+    is_asked = before.node and before.state not in _ENDING
     view = _wait_for_answer(client, target, before) if is_asked else None
     result = view.clear_result if view is not None else None
     message = printable(view.clear_message) if view is not None else ""
     recorded = "recorded as a false alarm, but " if decision.false_alarm else ""
-    if result == ClearAnswer.REFUSED:
+    # A fault that ended meanwhile is what was asked for.
+    if result == ClearAnswer.REFUSED and view is not None and view.state not in _ENDING:
         raise UsageError(f"{before.name} is {recorded}not cleared: {message}")
     if result == ClearAnswer.PARTLY:
         raise UsageError(f"{before.name} is {recorded}only partly cleared: {message}")
     text = done.message
-    if result == ClearAnswer.DONE and message:
+    if result in {ClearAnswer.DONE, ClearAnswer.REFUSED} and message:
         text = f"{before.name} is recorded as a false alarm; {message}" if decision.false_alarm else message
     print_output(document_or_text(ClearOutput(done.message, result, message), output, lambda: text))
 

@@ -6,8 +6,8 @@ import msgspec
 from msgspec.structs import replace
 
 from nodeguard.aggregator.backends.operator_actions import OperatorActionError
-from nodeguard.model.incident import FalseAlarm, OperatorDecision
-from nodeguard.model.policy import GracePeriods
+from nodeguard.model.incident import FalseAlarm, IncidentState, OperatorDecision
+from nodeguard.model.policy import GracePeriods, SoakPeriod
 from tests.aggregator.api.service import RecordingActions, client, fleet_with_fault
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 
@@ -31,6 +31,27 @@ async def test_an_action_on_a_pending_or_resolved_incident_is_refused(tmp_path: 
                 response = await query.error("POST", f"incidents/{name}", json={"action": action})
                 assert response == expected
     assert actions.calls == []
+
+
+async def test_a_clear_of_an_incident_that_recovers_asks_no_agent(tmp_path: Path) -> None:
+    fleet, actions = (
+        fleet_with_fault(replace(AT_ONCE, soak=SoakPeriod(60.0, 60.0, 86_400.0))),
+        RecordingActions(),
+    )
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-1"]
+    fleet.report(1)
+    fleet.carry_out()
+    incident = fleet.planner.incident(name)
+    assert incident is not None
+    assert incident.state == IncidentState.RECOVERING
+    recovers = f"{name} recovers already, so that there is no finding to clear: the check passes; the soak period runs"
+    async with client(tmp_path, fleet, actions) as query:
+        _, response = await query("POST", f"incidents/{name}", json={"action": "clear"})
+        assert msgspec.json.decode(response) == {"message": recovers}
+        assert actions.calls == []
+        false_alarm = {"action": "clear", "false_alarm": True}
+        _, response = await query("POST", f"incidents/{name}", json=false_alarm)
+        assert msgspec.json.decode(response) == {"message": f"Done: false alarm.; {recovers}"}
 
 
 async def test_a_false_alarm_is_recorded_also_after_the_end_of_the_incident(tmp_path: Path) -> None:
