@@ -57,7 +57,7 @@ class IncidentSummary(Struct, frozen=True):
     seconds_left: float = 0.0
     """Seconds until then."""
     action: Action = Action.NONE
-    """The action that the finding recommends."""
+    """The action that the finding recommends; `none` while its check is suppressed on the node."""
     message: str = ""
     """The problem."""
     injected: bool = False

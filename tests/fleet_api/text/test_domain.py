@@ -6,13 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet_api.domain import describe_domain, list_domains
-from nodeguard.fleet_api.incident import describe_incident
+from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.domain import domain_list_view, domain_view
 from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.fleet_api.text.status import status_view
+from nodeguard.model.finding import Action
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION
 from nodeguard.wire.report import Inventory
 from tests.cli.fleet_output import LEADER, look, page
@@ -298,7 +300,10 @@ def test_a_node_with_a_suppressed_check_shows_its_incident_and_no_repair() -> No
     [incident] = fleet.planner.tracker.recorded.by_uid["uid-9"]
     full = describe_incident(fleet.planner, LEADER, incident, fleet.now)
     assert full is not None
-    assert full.how == ()
+    assert (full.how, full.action) == ((), Action.NONE)
+    assert "action" not in look(incident_view(full), 100)
+    listed = list_incidents(fleet.planner, LEADER, fleet.now, frozenset({IncidentState.WITHHELD}))
+    assert {item.action for item in listed.incidents} == {Action.NONE}
 
 
 def test_long_names_of_nodes_are_aligned() -> None:
