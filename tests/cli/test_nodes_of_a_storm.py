@@ -10,7 +10,8 @@ def test_a_marked_node(storm: Fleet) -> None:
     assert explained(storm, 2) == page("""
     FATAL  node-2: quarantined: gpu-ecc, gpu-lost.
       last report just now
-      hardware    8 GPUs; no pool, rack/r0
+      hardware    8 GPUs; no pool
+      domains     rack/r0
 
     FATAL  gpu-lost - GPU 0000:3b:00
       message     GPU 0000:3b:00 has fallen off the bus: Xid 79
@@ -50,7 +51,8 @@ def test_a_node_with_a_withheld_mark(storm: Fleet) -> None:
     assert explained(storm, 7) == page("""
     FATAL  node-7: not marked (gpu-lost): the node is on hold: alice debugs it.
       last report just now
-      hardware    8 GPUs; pool training, rack/r0
+      hardware    8 GPUs; pool training
+      domains     rack/r0
       hold        alice debugs it; nodeguard changes nothing here
 
     FATAL  gpu-lost - GPU 0000:3b:00
@@ -82,7 +84,8 @@ def test_a_healthy_node(storm: Fleet) -> None:
     assert explained(storm, 5000) == page("""
     OK  node-5000: all checks passed.
       last report just now
-      hardware    8 GPUs; no pool, rack/r625
+      hardware    8 GPUs; no pool
+      domains     rack/r625
 
       budgets     fleet 8 of 375, default pool 5 of 375, rack/r625 0 of 2
     """)

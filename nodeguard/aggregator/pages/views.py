@@ -249,13 +249,7 @@ def node_page(fleet: Fleet, name: str, past: Html) -> PageContent | None:
     if node is None:
         return None
     view = node_view(node)
-    domains = [join((link(domain_path(domain), domain), " ")) for domain in node.domains]
-    content = (
-        sections(view),
-        past,
-        element("section", element("h2", "Domains"), element("p", *domains)) if domains else EMPTY,
-    )
-    return PageContent(view.title, join(content))
+    return PageContent(view.title, join((sections(view), past)))
 
 
 def _advice(check: str, text: str) -> Html:

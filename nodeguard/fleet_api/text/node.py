@@ -154,15 +154,7 @@ def _facts(node: NodeView) -> Iterator[Field]:
         yield _action(action)
     if node.actions_omitted:
         yield Field("", f"and {node.actions_omitted} more: nodeguard history {node.node}", "dim")
-    versions = (
-        node.agent_version and f"nodeguard {node.agent_version}",
-        node.driver and f"driver {node.driver}",
-        node.platform,
-    )
-    if any(versions):
-        yield Field("runs", ", ".join(filter(None, versions)))
-    placement = (f"pool {node.pool}" if node.pool else "no pool", *node.domains)
-    yield Field("hardware", f"{count_noun(node.gpus, 'GPU')}; {', '.join(placement)}")
+    yield from _identity(node)
     yield from job_fields(node.jobs, 0, _without_repeated_reasons(node))
     yield from rejected_pods_fields(node.rejected_pods)
     yield from _operation(node)
@@ -174,6 +166,22 @@ def _facts(node: NodeView) -> Iterator[Field]:
     if node.record_problem:
         text = f"the record of the marks is refused: remove annotations of the Node: {node.record_problem}"
         yield Field("record", text, name_style="warning")
+
+
+def _identity(node: NodeView) -> Iterator[Field]:
+    """Yield what runs on the node, its GPUs, and the domains that it shares with others."""
+    versions = (
+        node.agent_version and f"nodeguard {node.agent_version}",
+        node.driver and f"driver {node.driver}",
+        node.platform,
+    )
+    if any(versions):
+        yield Field("runs", ", ".join(filter(None, versions)))
+    pool = f"pool {node.pool}" if node.pool else "no pool"
+    yield Field("hardware", f"{count_noun(node.gpus, 'GPU')}; {pool}")
+    if node.domains:
+        domains = tuple(Subject("domain", domain) for domain in node.domains)
+        yield Field("domains", ", ".join(node.domains), subjects=domains)
 
 
 # The state of an action, after what it does.

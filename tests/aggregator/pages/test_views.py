@@ -199,7 +199,9 @@ def test_the_page_of_a_node_states_a_fault_once_with_its_mark_and_what_to_do() -
     assert "mark quarantine, set 2023-11-14 22:24:20 UTC, just now waiting for gpu-lost to pass" in words
     assert "action Reboot the node. If the GPU is lost again, power-cycle the node" in words
     assert "how # This empties all GPUs of the node: kubectl drain gpu-h100-0100" in words
-    assert "/domains/fabric/p1/r12" in links(page)
+    assert "domains fabric/p1 , fabric/p1/r12 , power/row1" in words
+    assert hrefs(page).count("/domains/fabric/p1/r12") == 1
+    assert words.count("fabric/p1/r12") == 2  # The other is its budget.
     assert any(path.startswith("/incidents/gpu-h100-0100-") for path in hrefs(page))
     assert node_page(faulty(), "no-such-node", EMPTY) is None
 

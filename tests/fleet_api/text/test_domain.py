@@ -206,7 +206,8 @@ def test_a_node_of_a_degraded_domain() -> None:
     assert look(node_view(view), 100) == page("""
     FATAL  node-0: no new gang work: fabric/p0/r0 degraded.
       last report just now
-      hardware    8 GPUs; no pool, fabric/p0, fabric/p0/r0
+      hardware    8 GPUs; no pool
+      domains     fabric/p0, fabric/p0/r0
 
     DOMAIN-DEGRADED  link-down - fabric/p0/r0
       since       2023-11-14 22:13:41 UTC, 5 s ago
