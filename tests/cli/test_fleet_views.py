@@ -38,12 +38,13 @@ def test_a_storm_in_short(storm: Fleet) -> None:
       nodes       7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
       GPUs        59944 of 60000 in service
       marked      quarantine 7 nodes; suspect 1 node
-      withheld    410 marks of 410 nodes: a budget has reached its limit (409), the
-                  node is on hold (1); budget of check port-down: 5 new marks in
-                  10 min (407), budget of rack/r0: 2 nodes (2)
+      withheld    410 marks of 410 nodes not set: a budget has reached its limit
+                  (409), the node is on hold (1); budget of check port-down: 5 new
+                  marks in 10 min (407), budget of rack/r0: 2 nodes (2)
       topologies  rack 938 domains by label rack
       budgets     fleet 8 of 375, rack/r0 2 of 2, rack/r12 2 of 2, rack/r13 2 of 2,
-                  rack/r1 1 of 2, rack/r14 1 of 2
+                  rack/r1 1 of 2, rack/r14 1 of 2 (in use, of what is allowed at
+                  once)
       incidents   410 withheld, 9 marked
       policy      enforce; /etc/nodeguard/policy.yaml
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h,
@@ -81,9 +82,9 @@ def test_a_storm_fits_a_screen(storm: Fleet) -> None:
                   is on hold (1)
       GPUs        59944 of 60000 in service
       marked      quarantine 7 nodes; suspect 1 node
-      withheld    410 marks of 410 nodes: a budget has reached its limit (409), the
-                  node is on hold (1); budget of check port-down: 5 new marks in
-                  10 min (407), budget of rack/r0: 2 nodes (2)
+      withheld    410 marks of 410 nodes not set: a budget has reached its limit
+                  (409), the node is on hold (1); budget of check port-down: 5 new
+                  marks in 10 min (407), budget of rack/r0: 2 nodes (2)
       incidents   410 withheld, 9 marked
       policy      enforce; /etc/nodeguard/policy.yaml
 
@@ -162,7 +163,7 @@ def test_a_healthy_fleet() -> None:
       nodes       3 ok
       GPUs        24 of 24 in service
       marked      nothing
-      budgets     fleet 0 of 3
+      budgets     fleet 0 of 3 (in use, of what is allowed at once)
       incidents   none
       policy      enforce; /etc/nodeguard/policy.yaml
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h,
@@ -236,7 +237,7 @@ def test_obstacles_come_first() -> None:
       nodes       1 ok, 1 fatal, 2 unknown
       GPUs        32 of 32 in service
       marked      nothing
-      budgets     fleet 0 of 4
+      budgets     fleet 0 of 4 (in use, of what is allowed at once)
       incidents   1 dry run
       policy      observe; built-in
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 12 s, no plan

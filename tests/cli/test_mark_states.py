@@ -34,7 +34,7 @@ def test_observe_mode_comes_first_with_the_budget() -> None:
       nodes       0 ok, 3 fatal
       GPUs        24 of 24 in service
       marked      nothing
-      budgets     fleet 0 of 1
+      budgets     fleet 0 of 1 (in use, of what is allowed at once)
       incidents   3 dry run
       policy      observe; /etc/nodeguard/policy.yaml
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h, planned just now; nodeguard 0.1.0

@@ -44,7 +44,8 @@ def test_a_gpu_in_its_soak_period_on_a_partially_read_node() -> None:
       incident    node-0-gpu-0000-3b-00-21acaae0
 
       counts      against the limit of check gpu-lost, device gpu-0; set 30 s ago
-      budgets     fleet 0 of 1, default pool 0 of 1, check gpu-lost 1 of 15
+      budgets     fleet 0 of 1, default pool 0 of 1, check gpu-lost 1 of 15 (in use,
+                  of what is allowed at once)
       not read    infiniband of port mlx5_0/1: permission denied
     """)
 
@@ -62,7 +63,8 @@ def test_a_node_with_a_released_mark() -> None:
 
       released    gpu-lost at 2023-11-14 22:13:20 UTC; its next soak period is
                   longer
-      budgets     fleet 0 of 2, default pool 0 of 2
+      budgets     fleet 0 of 2, default pool 0 of 2 (in use, of what is allowed at
+                  once)
       resolved    node-0-gpu-0000-3b-00-21acaae0
     """)
 
@@ -98,7 +100,8 @@ def test_a_stale_node() -> None:
       see         nodeguard explain gpu-lost
       incident    node-0-gpu-0000-3b-00-21acaae0
 
-      budgets     fleet 0 of 20, default pool 0 of 20
+      budgets     fleet 0 of 20, default pool 0 of 20 (in use, of what is allowed at
+                  once)
     """)
     fleet.restart()
     fleet.carry_out()
@@ -108,6 +111,7 @@ def test_a_stale_node() -> None:
                   reaches it
       hardware    8 GPUs; no pool
 
-      budgets     fleet 0 of 20, default pool 0 of 20
+      budgets     fleet 0 of 20, default pool 0 of 20 (in use, of what is allowed at
+                  once)
       incident    node-0-gpu-0000-3b-00-21acaae0 (open)
     """)

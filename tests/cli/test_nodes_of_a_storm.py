@@ -43,7 +43,7 @@ def test_a_marked_node(storm: Fleet) -> None:
 
       counts      against the limit of check gpu-ecc; set 12 min 50 s ago
       budgets     fleet 8 of 375, default pool 5 of 375, rack/r0 2 of 2, check
-                  gpu-ecc 1 of 15
+                  gpu-ecc 1 of 15 (in use, of what is allowed at once)
     """)
 
 
@@ -76,7 +76,8 @@ def test_a_node_with_a_withheld_mark(storm: Fleet) -> None:
       see         nodeguard explain gpu-lost
       incident    node-7-gpu-0000-3b-00-12be22f3
 
-      budgets     fleet 8 of 375, pool training 3 of 375, rack/r0 2 of 2
+      budgets     fleet 8 of 375, pool training 3 of 375, rack/r0 2 of 2 (in use, of
+                  what is allowed at once)
     """)
 
 
@@ -87,5 +88,6 @@ def test_a_healthy_node(storm: Fleet) -> None:
       hardware    8 GPUs; no pool
       domains     rack/r625
 
-      budgets     fleet 8 of 375, default pool 5 of 375, rack/r625 0 of 2
+      budgets     fleet 8 of 375, default pool 5 of 375, rack/r625 0 of 2 (in use,
+                  of what is allowed at once)
     """)

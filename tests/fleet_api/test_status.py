@@ -132,7 +132,7 @@ def test_reasons_that_are_left_out_are_counted() -> None:
     assert view.other_full_budgets == ReasonCount("1 more reason", 2, 2)
     line = facts(status_view(view))["withheld"]
     assert line.startswith(
-        "8 marks of 8 nodes: a budget has reached its limit; budget of check gpu-ecc: 1 active mark (2), budget of"
+        "8 marks of 8 nodes not set: a budget has reached its limit; budget of check gpu-ecc: 1 active mark (2), budget of"
     )
     assert line.endswith(", 1 more reason (2)")
 

@@ -22,7 +22,7 @@ from nodeguard.fleet_api.text.fault import (
 )
 from nodeguard.fleet_api.text.job import job_fields, rejected_pods_fields
 from nodeguard.fleet_api.text.phrases import (
-    budget_text,
+    budgets_text,
     check_name,
     injected_field,
     mark_section,
@@ -256,7 +256,7 @@ def _last(node: NodeView) -> Iterator[Field]:
     for charge in node.charges:
         yield _charge(charge)
     if node.budgets:
-        yield Field("budgets", ", ".join(map(budget_text, node.budgets)))
+        yield Field("budgets", budgets_text(node.budgets))
     for unreadable in node.unreadable:
         is_node = unreadable.targets in {(), ("node",)}
         targets = "" if is_node else f" of {first_names(map(target_label, unreadable.targets))}"

@@ -149,6 +149,12 @@ def budget_text(budget: BudgetView) -> str:
     return f"{budget_name(budget)} {budget_use(budget)}"
 
 
+def budgets_text(budgets: Sequence[BudgetView], omitted: int = 0) -> str:
+    """Return budgets with their use, and what they limit. omitted: those half used and left out."""
+    more = f" and {omitted} more that are half used" if omitted else ""
+    return f"{', '.join(map(budget_text, budgets))}{more} (in use, of what is allowed at once)"
+
+
 def budget_use(budget: BudgetView) -> str:
     """Return how much of a budget is used: `12 of 375`."""
     suspect = f" and {count_noun(budget.suspect, 'suspect node')}" if budget.suspect else ""
@@ -229,7 +235,7 @@ def faulty_text(capacity: CapacityView) -> str:
 def withheld_text(status: FleetStatus) -> str:
     """Return how many marks are withheld, why, and which budgets refuse them."""
     marks, nodes = count_noun(status.withheld.marks, "mark"), count_noun(status.withheld.nodes, "node")
-    text = f"{marks} of {nodes}: {counted_reasons(status.reasons, status.other_reasons)}"
+    text = f"{marks} of {nodes} not set: {counted_reasons(status.reasons, status.other_reasons)}"
     if not status.full_budgets:
         return text
     return f"{text}; {counted_reasons(status.full_budgets, status.other_full_budgets)}"

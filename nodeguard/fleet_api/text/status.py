@@ -15,7 +15,7 @@ from nodeguard.fleet_api.service_state import STANDALONE
 from nodeguard.fleet_api.text.drain import drains_fields
 from nodeguard.fleet_api.text.job import job_fields
 from nodeguard.fleet_api.text.phrases import (
-    budget_text,
+    budgets_text,
     dry_run_text,
     faulty_text,
     gpus_text,
@@ -224,8 +224,8 @@ def _facts(status: FleetStatus) -> Iterator[Field]:
         yield Field("domains", f"{counts}: {names}" + (f" and {rest} more" if rest else ""))
     if status.repeat_offenders:
         yield Field("replace", repeat_offenders_text(status), name_style="warning")
-    more = f" and {status.budgets_omitted} more that are half used" if status.budgets_omitted else ""
-    yield Field(BUDGETS, ", ".join(map(budget_text, status.budgets)) + more or "none: there are no nodes")
+    budgets = budgets_text(status.budgets, status.budgets_omitted) if status.budgets else ""
+    yield Field(BUDGETS, budgets or "none: there are no nodes")
     states = [f"{count} {state.phrase}" for state, count in status.incidents.items() if count]
     calm = [calm_text(status)] if status.latest_end is not None and is_calm(status) else []
     yield Field("incidents", "; ".join([", ".join(states) or "none", *calm]))

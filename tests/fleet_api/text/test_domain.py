@@ -152,7 +152,7 @@ def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
       topologies  fabric 24 domains by labels pod, rack, 1 node lacks pod (node-200), 1 node lacks rack
                   (node-200)
       domains     1 marked: fabric/p0/r0
-      budgets     fleet 0 of 161
+      budgets     fleet 0 of 161 (in use, of what is allowed at once)
       incidents   1 pending, 1 marked
       policy      enforce; /etc/nodeguard/policy.yaml
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h, planned just now;
@@ -225,7 +225,8 @@ def test_a_node_of_a_degraded_domain() -> None:
       see         nodeguard explain port-down
       incident    fabric-p0-r0-7e385bdb
 
-      budgets     fleet 0 of 161, default pool 0 of 161, fabric/p0 0 of 40, fabric/p0/r0 0 of 8
+      budgets     fleet 0 of 161, default pool 0 of 161, fabric/p0 0 of 40, fabric/p0/r0 0 of 8 (in use,
+                  of what is allowed at once)
     """)
 
 
@@ -243,9 +244,9 @@ def test_a_suppressed_check() -> None:
       nodes       114 ok, 6 fatal
       GPUs        960 of 960 in service
       marked      nothing
-      withheld    6 marks of 6 nodes: the check is suppressed
+      withheld    6 marks of 6 nodes not set: the check is suppressed
       topologies  fabric 18 domains by labels pod, rack
-      budgets     fleet 0 of 120
+      budgets     fleet 0 of 120 (in use, of what is allowed at once)
       incidents   1 open, 6 withheld
       policy      enforce; /etc/nodeguard/policy.yaml
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h, planned just now;
