@@ -58,7 +58,8 @@ def map_section(fleet: FleetMap) -> Html:
         (groups if is_open else folded).append(_group(group, fleet.topology, cells))
         left -= cells
     omitted_count = len(fleet.groups) - len(groups) - len(folded)
-    omitted = link("/domains", f"and {omitted_count} more with a fault")
+    # The page of domains has only faults that nodes of a domain share.
+    omitted = link("/nodes", f"and {omitted_count} more with a fault")
     more = element("p", omitted, class_="more") if omitted_count else EMPTY
     return element(
         "section",

@@ -181,6 +181,7 @@ def svg_bars(page: PageContent) -> list[list[tuple[str, float]]]:
 def test_the_map_of_a_fleet_with_many_faults_is_folded() -> None:
     page = fleet_page(inputs(large_fleet(400)), "")
     assert "110 more domains with 372 nodes that are not ok" in text(page)
+    assert '<a href="/nodes">and 77 more with a fault</a>' in page.content
     assert "and 9 more half used: nodeguard get budgets" in text(page)
     assert any(tag == "details" and attributes["id"] == "faulty" for tag, attributes in parsed(page).elements)
 
