@@ -74,7 +74,7 @@ class Planner:
         self._carries = carries or partial(shows_decision, self.state)
         self._requests = MarkRequests(self.state)
         self.admissions = Admissions(granted)
-        # Nodes with the desired marks: the plan skips them until their inputs change.
+        # Nodes with the desired marks: the plan skips them until their inputs or the diagnosis change.
         self._settled: set[str] = set()
         self._failed_writes = FailedWrites()
         self.vote_collector = VoteCollector(policy.diagnosis, self.state)
@@ -216,7 +216,8 @@ class Planner:
         before = {uid: self.state.marks.latest(uid) for uid in sorted(marked)}
         self._restored.restore(before, now)
         if self.diagnosis.evaluate(now.mono):
-            self._invalidate_diagnosis()
+            self._settled.clear()
+        self._shared_incidents.follow_diagnosis(self.tracker)
         self._restored.record_degraded()
         settled = {uid for uid in self._settled & marked if self._stays_settled(uid, now)}
         stale = self.stale_agents.stale
@@ -318,7 +319,7 @@ class Planner:
         self._restored.clear(incident.name, at.wall)
         is_of_job = incident.target.startswith(JOB)
         self.diagnosis.clear(incident.target if is_of_job else incident.domain or incident.cause, at.mono)
-        self._invalidate_diagnosis()
+        self._settled.clear()
 
     def _update_stale(self, now: Instant) -> None:
         """Update which agents are stale, their votes, and the data of the nodes that changed."""
@@ -335,12 +336,6 @@ class Planner:
             self._requests.update_node(uid)
             self.tracker.touch(uid)
             self._settled.discard(uid)
-
-    def _invalidate_diagnosis(self) -> None:
-        """Evaluate all marked nodes and incidents again: the diagnosis changed."""
-        self.domain_marks.invalidate()
-        self.tracker.touch_all()
-        self._settled.clear()
 
     def _stays_settled(self, uid: str, now: Instant) -> bool:
         """Return whether time changes nothing of a settled node: it has no past charge to forget."""

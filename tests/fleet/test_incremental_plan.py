@@ -65,7 +65,7 @@ def without_caches(planner: ClusterPlanner) -> ClusterPlanner:
     """Return a copy of a planner in which every index and every cached result is computed again."""
     made = copy.deepcopy(planner)
     made.set_policy(made.policy)
-    made.domain_marks.invalidate()
+    made._shared_incidents._parents.clear()
     made._settled.clear()
     for uid in (*made.state.nodes, *made.tracker.recorded.by_uid):
         made.state.touch(uid)

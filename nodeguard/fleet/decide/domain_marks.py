@@ -32,22 +32,15 @@ from nodeguard.model.policy import Policy
 
 
 class DomainMarks:
-    """The decisions on degraded domains. decisions: by domain, as of the latest plan. epoch: rises with every
-    change of the degraded domains or the suppressed checks.
-    """
+    """The decisions on degraded domains. decisions: by domain, as of the latest plan."""
 
     def __init__(self, votes: VoteCollector, restored: RestoredDiagnosis) -> None:
         self.decisions: dict[str, DomainDecision] = {}
-        self.epoch = 0
         self._votes = votes
         self._restored = restored
         self._claims = DomainClaims(votes, restored)
         # Domains with marks that this aggregator granted.
         self._granted: set[str] = set()
-
-    def invalidate(self) -> None:
-        """Record that the degraded domains or the suppressed checks changed."""
-        self.epoch += 1
 
     def decide(
         self,

@@ -116,6 +116,21 @@ class Diagnosis:
             if result is not None:
                 self.end(result, now)
 
+    @property
+    def explaining(self) -> tuple[object, ...]:
+        """Return a value that changes if domains or checks explain other findings of nodes than before: more
+        votes for a domain do not change it.
+        """
+        domains = [
+            (item.name, item.domain, item.fault_classes, item.began, item.restored, item.moved)
+            for item in self.degraded_domains.values()
+        ]
+        checks = [
+            (item.check, item.domain, item.since, item.confined_at)
+            for item in self.suppressed_checks.values()
+        ]
+        return domains, checks
+
     def next_evaluation(self) -> float | None:
         """Return when to evaluate without new votes, in seconds of the clock; None for never."""
         undecided = self._candidates.clocks or self.checks.suspected or self.jobs.is_undecided
@@ -124,12 +139,14 @@ class Diagnosis:
         return self._evaluated + (_SOON if undecided else _LATER)
 
     def evaluate(self, now: float) -> bool:
-        """Evaluate the votes. now: seconds of the clock. Returns whether the diagnosis has changed."""
+        """Evaluate the votes. now: seconds of the clock. Returns whether a degraded domain or a suppressed
+        check has changed.
+        """
         self.voting.begin(now)
         due = self.next_evaluation()
         if not self.voting.has_changed and (due is None or now < due):
             return False
-        before = dict(self.degraded_domains), dict(self.suppressed_checks), dict(self.bad_starts)
+        before = dict(self.degraded_domains), dict(self.suppressed_checks)
         self.voting.forget(self.suppressed_checks, now)
         self.domains.follow_moves(now)
         self.checks.follow_moves()
@@ -153,7 +170,7 @@ class Diagnosis:
         if before[1] != self.suppressed_checks:
             self._evaluated_all = -inf
         self._evaluated = now
-        return before != (self.degraded_domains, self.suppressed_checks, self.bad_starts)
+        return before != (self.degraded_domains, self.suppressed_checks)
 
     def _explained(self, fault_class: str) -> set[str]:
         """Return the nodes of which a degraded domain or the start of a job explains the votes."""

@@ -88,6 +88,12 @@ class JobStarts:
                 return vote.start.job
         return ""
 
+    def explaining_jobs(self) -> dict[tuple[str, str], str]:
+        """Return the jobs that explain votes, by fault class and uid."""
+        return {
+            (name, uid): vote.start.job for name, own in self._explained.items() for uid, vote in own.items()
+        }
+
     def update(self, degraded: Collection[DegradedDomain], now: float) -> bool:
         """Update which votes belong to starts of jobs. Returns whether that changed. degraded: domains; a job
         that starts on one later does not explain its votes.

@@ -43,10 +43,24 @@ class SharedIncidents:
     def __init__(self, votes: VoteCollector, domain_marks: DomainMarks) -> None:
         self._votes = votes
         self._domain_marks = domain_marks
-        self._epoch = domain_marks.epoch
+        # What explained the findings of nodes at the latest `follow_diagnosis`.
+        self._explaining = votes.diagnosis.explaining
+        self._explaining_jobs: dict[tuple[str, str], str] = {}
         self._parents: dict[str, tuple[NodePlacement, LatestReport, ParentIncidents]] = {}
         # The jobs of each incident's nodes, with these nodes and the version of the jobs.
         self._jobs: dict[str, tuple[tuple[str, ...], int, tuple[tuple[str, ...], int]]] = {}
+
+    def follow_diagnosis(self, tracker: IncidentTracker) -> None:
+        """Have a tracker evaluate the nodes again of which the diagnosis may explain other findings."""
+        diagnosis = self._votes.diagnosis
+        explaining, jobs = diagnosis.explaining, diagnosis.jobs.explaining_jobs()
+        if explaining != self._explaining:
+            self._parents.clear()
+            tracker.touch_all()
+        for (_, uid), _ in jobs.items() ^ self._explaining_jobs.items():
+            self._parents.pop(uid, None)
+            tracker.touch(uid)
+        self._explaining, self._explaining_jobs = explaining, jobs
 
     def update(
         self,
@@ -113,9 +127,6 @@ class SharedIncidents:
         self, policy: Policy, placement: NodePlacement, report: LatestReport, now: Instant
     ) -> ParentIncidents:
         """Return which of a node's findings the incidents of domains and checks explain."""
-        if self._epoch != self._domain_marks.epoch:
-            self._epoch = self._domain_marks.epoch
-            self._parents.clear()
         cached = self._parents.get(placement.uid)
         if cached is not None and cached[0] is placement and cached[1] is report:
             return cached[2]
