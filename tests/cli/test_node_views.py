@@ -29,7 +29,7 @@ def test_a_gpu_in_its_soak_period_on_a_partially_read_node() -> None:
     fleet.carry_out()
     assert explained(fleet, 0) == page("""
     OK  node-0: tainted, but not by nodeguard (nodeguard.dev/suspect=x);
-        quarantined: its gpu-0; cordoned by an operator.
+        quarantined, no new work: its gpu-0; cordoned by an operator.
       last report just now; part of the data is unknown
       runs        nodeguard 0.1.0, driver 580.82.07, dgx-h100
       hardware    8 GPUs; no pool

@@ -8,7 +8,7 @@ from tests.fleet.scene import Fleet
 
 def test_a_marked_node(storm: Fleet) -> None:
     assert explained(storm, 2) == page("""
-    FATAL  node-2: quarantined: gpu-ecc, gpu-lost.
+    FATAL  node-2: quarantined, no new work: gpu-ecc, gpu-lost.
       last report just now
       hardware    8 GPUs; no pool
       domains     rack/r0

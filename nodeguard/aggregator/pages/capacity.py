@@ -13,6 +13,9 @@ from nodeguard.fleet_api.text.status import is_advice
 # The width of a bar, and that of the narrowest visible part, in its own units.
 _WIDTH, _NARROWEST = 1000.0, 6.0
 
+# What a mark is, where the page has it first.
+MARK_TITLE = "nodeguard keeps new work away by a taint; without a cluster it advises that"
+
 # Budgets with a bar: one line of a wide screen.
 _BUDGETS = 4
 
@@ -46,7 +49,8 @@ def capacity_section(status: FleetStatus) -> Html:
 
 def _item(state: WorkState, count: int, label: str) -> Html:
     swatch = element("i", class_=f"work {state}", aria_hidden="true")
-    return element("li", swatch, " ", link(nodes_path(state), f"{count} {label}"))
+    title = MARK_TITLE if state == WorkState.MARKED else False
+    return element("li", swatch, " ", link(nodes_path(state), f"{count} {label}", title=title))
 
 
 def _budget(budget: BudgetView) -> Html:

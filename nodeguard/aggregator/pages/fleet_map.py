@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from nodeguard.aggregator.pages.capacity import MARK_TITLE
 from nodeguard.aggregator.pages.html import EMPTY, Html, domain_path, element, join, link, node_path
 from nodeguard.aggregator.pages.sections import badge
 from nodeguard.fleet_api.fleet_map import POOLS, SEVERITIES, FleetMap, MapGroup, MapPart
@@ -97,7 +98,7 @@ def _legend() -> Html:
         element("span", element("i", _LETTERS[health], class_=f"cell {health}"), f" {health}")
         for health in SEVERITIES[:-1]
     )
-    marked = element("span", element("i", class_="cell marked"), " marked")
+    marked = element("span", element("i", class_="cell marked"), " marked", title=MARK_TITLE)
     return element("small", *cells, marked, class_="legend", aria_hidden="true")
 
 

@@ -86,7 +86,7 @@ def _summary(node: NodeView) -> str:
     if whole:
         checks = first_names(dict.fromkeys(check_name(mark.check, injected=mark.injected) for mark in whole))
         kind = mark_kind(whole[0].mark)
-        effect = _advice(node, kind.excluded_work, "it") or kind.marked
+        effect = _advice(node, kind.excluded_work, "it") or f"{kind.marked}, no {kind.work}"
         text = f"{effect}: {checks}"
     elif degraded:
         domains = first_names(dict.fromkeys(mark.target for mark in degraded))
@@ -96,7 +96,7 @@ def _summary(node: NodeView) -> str:
         names = first_names(devices)
         if all(mark.injected for mark in marks):
             names = f"{names} ({PREFIX.strip(': ')})"
-        text = _advice(node, "new work", f"its {names}") or f"quarantined: its {names}"
+        text = _advice(node, "new work", f"its {names}") or f"quarantined, no new work: its {names}"
     elif requested := _requested(node, injected=False) or _requested(node, injected=True):
         text = requested
     elif node.findings:

@@ -203,7 +203,9 @@ async def test_the_keyboard_reaches_faults_before_healthy_nodes(tab: Tab, faulty
         assert gpu_name(5) not in str(stops)
         await tab.evaluate(f"document.querySelector('a[href=\"/nodes/{gpu_name(100)}\"]').focus()")
         await tab.press(*ENTER)
-        await tab.shows("document.querySelector('h1')?.innerText.includes('quarantined: gpu-lost')")
+        await tab.shows(
+            "document.querySelector('h1')?.innerText.includes('quarantined, no new work: gpu-lost')"
+        )
 
 
 @pytest.mark.parametrize(("faults", "leaf"), [(0, 0), (40, 0), (60, 8), (400, 0)])

@@ -157,6 +157,8 @@ def test_the_capacity_is_a_bar_with_links_to_the_nodes_of_each_part() -> None:
     )
     assert {"/nodes?work=working", "/nodes?work=faulty", "/nodes?work=marked"} <= links(page)
     assert "/nodes?work=cordoned" not in links(page)
+    titles = {attributes.get("title") for _, attributes in parsed(page).elements}
+    assert "nodeguard keeps new work away by a taint; without a cluster it advises that" in titles
     bar, *budgets = svg_bars(page)
     assert [name for name, _ in bar] == ["work working", "work unknown", "work faulty", "work marked"]
     assert 999.0 <= sum(width for _, width in bar) <= 1001.0

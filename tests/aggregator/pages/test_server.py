@@ -57,7 +57,7 @@ def fleet() -> Fleet:
     [
         ("/", 200, "40 nodes: 1 fatal"),
         ("/?by=power", 200, "/domains/power/row0"),
-        ("/nodes/gpu-h100-0003", 200, "quarantined: gpu-lost"),
+        ("/nodes/gpu-h100-0003", 200, "quarantined, no new work: gpu-lost"),
         ("/nodes", 200, "40 nodes"),
         ("/nodes?q=0003", 200, "1 node with &#x27;0003&#x27; in the name"),
         ("/nodes?q=&health=fatal&mark=any&page=1", 200, "/nodes/gpu-h100-0003"),

@@ -192,7 +192,7 @@ def test_each_incident_and_finding_links_to_a_page_that_explains_it() -> None:
 def test_the_page_of_a_node_states_a_fault_once_with_its_mark_and_what_to_do() -> None:
     page = node_page(faulty(), gpu_name(100), EMPTY)
     words = text(page)
-    assert "quarantined: gpu-lost" in words
+    assert "quarantined, no new work: gpu-lost" in words
     assert words.count("gpu-lost - GPU 0000:3b:00") == 1
     assert words.count("fell off the bus (Xid 79)") == 1
     assert "NVRM: Xid (PCI:0000:3b:00): 79" in words

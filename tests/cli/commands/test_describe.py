@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("fleet_commands")
 
 def test_a_node_and_an_incident_are_described(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "describe", "node", "node-1")
-    assert text.startswith("FATAL  node-1: quarantined: gpu-lost.\n")
+    assert text.startswith("FATAL  node-1: quarantined, no new work: gpu-lost.\n")
     assert "  waiting for " in text
     assert printed(capsys, "describe", "incident", name()).startswith(
         "FATAL  gpu-lost - GPU 0000:3b:00 of node-1\n"
