@@ -37,7 +37,7 @@ _SUPPRESSED_CHECK = Guidance(
     owner="the team that runs the nodes",
     first="What these nodes got before: driver, agent or catalogue. Roll it back if the check is wrong.",
     nodes="Leave them in service. If another source confirms the fault, cordon as many as the work allows.",
-    end="The check begins to fire on few nodes only.",
+    end="The check fires on only a few nodes.",
 )
 
 # Limit of a response.

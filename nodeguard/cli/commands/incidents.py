@@ -92,7 +92,7 @@ def build_parser() -> ArgumentParser:
             verb,
             help=summary,
             description=about,
-            epilog="Exit codes: 0 done, requested, or over by itself; 3 refused, or not delivered.",
+            epilog="Exit codes: 0 done, requested, or the fault is over; 3 refused, or not delivered.",
         )
         part.add_argument("name", metavar="NAME", help="name or unique prefix, NODE, or NODE/CHECK")
         if verb == "clear":

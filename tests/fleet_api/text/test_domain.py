@@ -277,7 +277,7 @@ def test_a_suppressed_check() -> None:
                   wrong.
       nodes       Leave them in service. If another source confirms the fault, cordon as many as the
                   work allows.
-      ends        The check begins to fire on few nodes only. nodeguard ends it 30 min later by itself.
+      ends        The check fires on only a few nodes. nodeguard ends it 30 min later by itself.
                   nodeguard incidents clear check-gpu-lost-b567aef3 ends it at once.
 
     FATAL  gpu-lost - node-0, GPU 0000:3b:00
