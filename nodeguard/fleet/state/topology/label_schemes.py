@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from string import punctuation, whitespace
@@ -16,6 +16,9 @@ _MORE = 0.1
 _LEAST_MORE = 3.0
 _ENOUGH = 0.5
 _TOO_FEW = 0.4
+
+# Forms of values.
+_ZERO, _NUMBER, _NAME = "0", "number", "name"
 
 Labels = Mapping[str, str]
 
@@ -75,6 +78,17 @@ class LabelScheme:
         return self._having[key] > 0 and self._having[key] >= share * self._any
 
 
+def _form(value: str) -> str:
+    return _ZERO if value == _ZERO else _NUMBER if value.isdecimal() else _NAME
+
+
+def _is_zero_no_location(forms: Mapping[str, int]) -> bool:
+    """Return whether the nodes with a name outnumber those with a zero, and no node has another number. In a
+    fleet of numbered racks the zero is the first of them.
+    """
+    return forms[_NAME] > forms[_ZERO] > 0 == forms[_NUMBER]
+
+
 class SchemeSelection:
     """The schemes of one topology. scheme: the one in use; None while no node has a label of any.
 
@@ -86,6 +100,10 @@ class SchemeSelection:
         self.topology = topology
         self.scheme = next((scheme for scheme in schemes if scheme.is_own), None)
         self._schemes = tuple(schemes)
+        # How many nodes have a name, a number or a zero in each key, and the keys in which a zero is no
+        # location.
+        self._forms: dict[str, Counter[str]] = defaultdict(Counter)
+        self._zero_keys: frozenset[str] = frozenset()
         self._by_key: dict[str, list[LabelScheme]] = {}
         for scheme in schemes:
             for key in scheme.keys:
@@ -98,12 +116,14 @@ class SchemeSelection:
 
     def count(self, labels: Labels, values: Labels, by: int) -> None:
         """Add or remove a node; see LabelScheme.count."""
+        for key in values.keys() & self._by_key.keys():
+            self._forms[key][_form(values[key])] += by
         for scheme in {scheme for key in values for scheme in self._by_key.get(key, ())}:
             scheme.count(labels, values, by)
 
     def choose_scheme(self) -> bool:
-        """Choose again if necessary. Returns whether other keys are used now."""
-        before, now = self.keys, self.scheme
+        """Choose again if necessary. Returns whether other keys or values are used now."""
+        before, now = (self.keys, self._zero_keys), self.scheme
         best = max(self._schemes, key=lambda scheme: scheme.labelled_nodes)
         close = best.labelled_nodes - max(_LEAST_MORE, _MORE * best.labelled_nodes)
         if now is None:
@@ -116,15 +136,23 @@ class SchemeSelection:
             self.scheme = best
         if self.scheme is not None:
             self.scheme.choose_keys()
-        return self.keys != before
+        self._zero_keys = frozenset(key for key in self.keys if _is_zero_no_location(self._forms[key]))
+        return (self.keys, self._zero_keys) != before
+
+    def value(self, labels: Labels, key: str) -> str:
+        """Return the location of a node in a key; empty if it is missing or a placeholder, as a zero among
+        names is.
+        """
+        value = location_value(labels, key)
+        return "" if value == _ZERO and key in self._zero_keys else value
 
     def path(self, values: Labels) -> str:
         """Return a node's path, down to the first key that it lacks; empty if that is the coarsest."""
         steps = [self.topology]
         for key in self.keys:
-            if key not in values:
+            if not (value := self.value(values, key)):
                 break
-            steps.append(values[key])
+            steps.append(value)
         return "/".join(steps) if len(steps) > 1 else ""
 
     def retained_keys(self, before: Labels, labels: Labels) -> Iterator[str]:

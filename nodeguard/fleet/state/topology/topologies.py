@@ -185,9 +185,8 @@ class Topologies:
                 self._location(topology, node.name)[1] if key == PLACES else node.labels.get(key, "")
                 for node in nodes
             )
-            placeholders = {value: count for value, count in sorted(values.items()) if is_placeholder(value)}
-            placeholders.pop("", None)
-            missing[topology, key] = MissingLabel(len(uids), names, placeholders)
+            del values[""]
+            missing[topology, key] = MissingLabel(len(uids), names, dict(sorted(values.items())))
         return missing
 
     def _location(self, topology: str, node: str) -> tuple[str, str]:
@@ -264,7 +263,7 @@ class Topologies:
                 lacks.append((topology, PLACES))
         for choice in self._choices:
             paths += path_prefixes(choice.path(node.values))
-            lacks += [(choice.topology, key) for key in choice.keys if not location_value(node.labels, key)]
+            lacks += [(choice.topology, key) for key in choice.keys if not choice.value(node.labels, key)]
         node.paths = tuple(paths)
         self._set_lacks(uid, node, tuple(lacks))
 

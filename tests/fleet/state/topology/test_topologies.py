@@ -48,6 +48,24 @@ def test_a_path_skips_no_level() -> None:
     }
 
 
+def test_a_zero_is_no_location_among_names_and_the_first_among_numbers() -> None:
+    named = {"a": "r1", "b": "r2", "c": "0"}
+    views = fleet(RACKS, **{name: {"row": "row1", "rack": rack} for name, rack in named.items()})
+    assert views.paths("c") == ("rack/row1",)
+    assert views.missing_labels() == {("rack", "rack"): MissingLabel(1, ("c",), {"0": 1})}
+    assert views.update_node("d", "d", {"row": "row1", "rack": "1"})
+    assert views.paths("c") == ("rack/row1", "rack/row1/0")
+    assert not views.missing_labels()
+    assert views.remove_node("d")
+    assert views.paths("c") == ("rack/row1",)
+
+
+def test_a_name_on_as_few_nodes_as_a_zero_takes_it_no_location() -> None:
+    """No kubelet decides for the fleet by the labels of its own Node."""
+    views = fleet(RACKS, a={"row": "0", "rack": "r1"}, b={"row": "row-0", "rack": "r2"})
+    assert views.paths("a") == ("rack/0", "rack/0/r1")
+
+
 def test_the_policys_scheme_is_used_and_nodes_without_it_are_named() -> None:
     views = fleet(
         Policy(topologies=(TopologyLabels("fabric", ("my/leaf",)),)), a={LEAF: "l1"}, b={"my/leaf": "m"}
