@@ -136,13 +136,18 @@ class SettlingCandidates:
         for candidate in candidates:
             by_topology[candidate.domain.partition("/")[0]].append(candidate)
         compared = self._compared_voters(by_topology)
+
+        def evidence(candidate: Candidate, explained: Set[str]) -> float:
+            chance = max(WRONG_LABEL, votes.chance(candidate.window, now))
+            counted = len((unexplained(candidate) & compared) - explained)
+            return max(0.0, shared_fault_evidence(len(candidate.voters), candidate.size, chance, counted))
+
         totals = dict.fromkeys(by_topology, 0.0)
         for topology, own in by_topology.items():
-            for candidate in own:
-                chance = max(WRONG_LABEL, votes.chance(candidate.window, now))
-                counted = len(unexplained(candidate) & compared)
-                evidence = shared_fault_evidence(len(candidate.voters), candidate.size, chance, counted)
-                totals[topology] += max(0.0, evidence)
+            explained = set[str]()  # a disputed domain has the votes of its parts, too
+            for candidate in sorted(own, key=lambda candidate: -evidence(candidate, frozenset())):
+                totals[topology] += evidence(candidate, explained)
+                explained |= candidate.voters.keys()
         best = max(totals, key=lambda topology: totals[topology])
         are_parts = all(self._is_part(candidate.domain) for candidate in by_topology[best])
         enough = totals[best] - log(_PART_CLEARLY_LIKELIER if are_parts else _CLEARLY_LIKELIER)

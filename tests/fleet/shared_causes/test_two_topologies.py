@@ -92,3 +92,13 @@ def test_nodes_without_a_pod_do_not_make_a_pod_the_racks_that_it_has(seed: int) 
     history.fault("agent-unreachable", members, BEFORE, within=3.0)
     outcome = history.run(BEFORE + HOUR)
     assert (outcome.domains, outcome.suppressed) == ({"fabric/p1"}, set())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_pod_within_a_feed_is_no_feed_and_its_rack(seed: int) -> None:
+    """A rack is in the pod, and its feed has the other nodes of the pod: feed and rack have the same votes."""
+    made = simulated_topology(256, TopologySizes(pod=14, leaf=5, row=4, rack=11, feed=3, nvlink_share=0.0))
+    history = History(made, f"pod within a feed {seed}")
+    history.fault("agent-unreachable", history.random.sample(range(42, 56), 13), BEFORE, within=10.0)
+    outcome = history.run(BEFORE + HOUR)
+    assert (outcome.domains, outcome.suppressed) == ({"fabric/p3"}, set())
