@@ -31,7 +31,7 @@ def test_a_node_with_an_unknown_kind_of_mark() -> None:
     view = describe_node(fleet.planner, LEADER, "node-0", fleet.now)
     assert view is not None
     text = look(node_view(msgspec.json.decode(of_newer_version(view), type=NodeView)), 120)
-    assert text.splitlines()[0] == "FATAL  node-0: marked preflight: gpu-lost."
+    assert text.splitlines()[0] == "FATAL  node-0: marked preflight, no new work: gpu-lost."
     assert "\n  mark        preflight, set " in text
 
 
