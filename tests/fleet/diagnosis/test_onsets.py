@@ -114,6 +114,17 @@ def restart_without_first_leaf(made: Fleet) -> None:
     made.restart()
 
 
+def end_maintenance(made: Fleet, age: float) -> None:
+    """The first leaf is uncordoned after 200 s; a minute later its nodes report a lost link. age: of it, in seconds."""
+    dark(made, 200.0)
+    for number in range(LEAF):
+        made.change(number, unschedulable=False)
+    dark(made, 60.0)
+    for number in range(LEAF):
+        made.report(number, down(age))
+    wait(made, 60.0)
+
+
 @pytest.mark.parametrize(("age", "found"), [(400.0, set()), (15.0, {FIRST})])
 def test_maintenance_that_ends_before_the_first_report_explains_what_began_in_it(
     age: float, found: set[str]
@@ -122,13 +133,7 @@ def test_maintenance_that_ends_before_the_first_report_explains_what_began_in_it
     for number in range(LEAF):
         made.change(number, unschedulable=True)
     restart_without_first_leaf(made)
-    dark(made, 200.0)
-    for number in range(LEAF):
-        made.change(number, unschedulable=False)
-    dark(made, 60.0)
-    for number in range(LEAF):
-        made.report(number, down(age))
-    wait(made, 60.0)
+    end_maintenance(made, age)
     assert degraded(made) == found
 
 
@@ -139,13 +144,7 @@ def test_maintenance_that_ends_while_agents_are_stale_explains_what_began_in_it(
     made = fleet()
     for number in range(LEAF):
         made.change(number, unschedulable=True)
-    dark(made, 200.0)
-    for number in range(LEAF):
-        made.change(number, unschedulable=False)
-    dark(made, 60.0)
-    for number in range(LEAF):
-        made.report(number, down(age))
-    wait(made, 60.0)
+    end_maintenance(made, age)
     assert degraded(made) == found
 
 
