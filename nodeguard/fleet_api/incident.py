@@ -16,7 +16,7 @@ from nodeguard.fleet_api.domain import guidance, with_end
 from nodeguard.fleet_api.job_outcomes import job_outcomes, rejected_pods_view
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.reasons import short_reason
-from nodeguard.fleet_api.recovery import incident_action, incident_commands, remedy
+from nodeguard.fleet_api.recovery import incident_commands, remedy
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView, SymptomView
 from nodeguard.fleet_api.schema.incident_summary import EndedFaultView, IncidentSummary, StateGroup
 from nodeguard.fleet_api.schema.status import VERSION
@@ -241,7 +241,6 @@ def _shown(planner: Planner, incident: Incident, decision: OperatorDecision, now
     until = _until(planner, incident)
     return {
         "resource": incident.target,
-        "action": incident_action(planner, incident),
         "since": rfc3339(incident.first_seen),
         "age": age(now, incident.first_seen),
         "acknowledged": decision.acknowledged,

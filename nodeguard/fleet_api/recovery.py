@@ -10,14 +10,11 @@ from nodeguard.judge.formatting import general_remedy
 from nodeguard.model.check import Check
 from nodeguard.model.drain import DrainMode
 from nodeguard.model.finding import Action
-from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState
+from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.recovery import Recovery, Site, recovery_commands, resets_together
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Inventory, ReportedFinding
-
-# States with a mark in effect: a fact is marked although its check is suppressed.
-_MARKED = frozenset({*GRANTED_STATES, IncidentState.RECOVERING})
 
 
 def finding_commands(
@@ -47,25 +44,11 @@ def remedy(name: str, action: Action, checks: Mapping[str, Check]) -> str:
 def incident_commands(
     planner: Planner, incident: Incident, now: Instant, checks: Mapping[str, Check]
 ) -> tuple[str, ...]:
-    """Return the commands of an incident; none if no hardware of one node failed, if it is over, or while its
-    check is suppressed on the node.
-    """
+    """Return the commands of an incident; none if no hardware of one node failed, or if it is over."""
     if not incident.node or incident.injected or incident.state == IncidentState.RESOLVED:
-        return ()
-    if planner.diagnosis.checks.suppression(incident.cause, incident.uid) is not None:
         return ()
     recovery = Recovery.of(incident, incident.cause, checks)
     return recovery_commands(recovery, _site(planner, incident.uid, incident.node, now))
-
-
-def incident_action(planner: Planner, incident: Incident) -> Action:
-    """Return the action that an incident recommends: none without a mark while its check is suppressed on the
-    node, as its finding may be wrong; the incident of the check has what to do.
-    """
-    if not incident.node or incident.injected or incident.state in _MARKED:
-        return incident.action
-    suppressed = planner.diagnosis.checks.suppression(incident.cause, incident.uid)
-    return incident.action if suppressed is None else Action.NONE
 
 
 def _site(planner: Planner, uid: str, name: str, now: Instant) -> Site:

@@ -130,7 +130,9 @@ class SharedIncidents:
         cached = self._parents.get(placement.uid)
         if cached is not None and cached[0] is placement and cached[1] is report:
             return cached[2]
+        checks = self._votes.diagnosis.checks
         names: dict[str, set[str]] = {}
+        suppressed = set[str]()
         ends: dict[Subject, float] = {}
         topologies = {path.removeprefix(DOMAIN).partition("/")[0] for path in placement.domains}
         for finding, began, injected in report.faults():
@@ -138,12 +140,15 @@ class SharedIncidents:
             if not injected:
                 name = self.parent_incident(placement.uid, finding.check, began, now)
                 names.setdefault(failed, set()).add(name)
+                if checks.suppression(finding.check, placement.uid) is not None:
+                    suppressed.add(finding.check)
             end = began + policy.grace.shared
             is_early = now.wall < end and not topologies.isdisjoint(finding.topologies)
             ends[failed, injected] = min(end if is_early else 0.0, ends.get((failed, injected), inf))
         # A fault that several incidents explain, or one in part, has an incident of its own.
         parents = {failed: name for failed, (name, *others) in names.items() if name and not others}
-        parent_incidents = ParentIncidents(parents, {subject: end for subject, end in ends.items() if end})
+        early = {subject: end for subject, end in ends.items() if end}
+        parent_incidents = ParentIncidents(parents, early, suppressed)
         if not parent_incidents.early:
             # An early fault changes with time only.
             self._parents[placement.uid] = placement, report, parent_incidents

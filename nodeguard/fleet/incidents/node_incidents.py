@@ -308,9 +308,7 @@ def _incident(
             (finding.component for finding in findings if finding.component), first.component if first else ""
         ),
         fault_class=fault_class(worst_finding) if worst_finding else first.fault_class if first else "",
-        action=max(
-            (finding.action for finding in findings), key=lambda action: action.rank, default=Action.NONE
-        ),
+        action=_action(situation, findings, state, injected=injected),
         message=worst_finding.message[:_TEXT] if worst_finding else "",
         detail=detail,
         symptoms=tuple(_symptom(finding) for finding in findings[:_SYMPTOMS]),
@@ -324,6 +322,17 @@ def _incident(
         write=write,
     )
     return _CurrentIncident(incident, is_being_written)
+
+
+def _action(
+    situation: NodeSituation, findings: Iterable[ReportedFinding], state: IncidentState, *, injected: bool
+) -> Action:
+    """Return the strongest action of findings. Without a mark, none of a suppressed check: its findings may
+    be wrong, and the incident of the check has what to do.
+    """
+    ignored = frozenset[str]() if injected or state in _OF_MARKS else situation.shared.suppressed
+    actions = (finding.action for finding in findings if finding.check not in ignored)
+    return max(actions, key=lambda action: action.rank, default=Action.NONE)
 
 
 def _is_removed(causes: list[tuple[Device | None, MarkCause]], removal: NodeRemoval) -> bool:

@@ -15,13 +15,14 @@ from nodeguard.fleet.incidents import recorded_incidents
 from nodeguard.fleet.incidents.events import event_of, resolve
 from nodeguard.fleet.plan import Plan
 from nodeguard.model.action import ActionKind, ActionState, NodeAction
-from nodeguard.model.finding import Health
+from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.pod import PodKey
 from nodeguard.model.policy import TopologyLabels
 from tests.aggregator.notifications.scene import webhook
 from tests.fleet.scene import Fleet, finding
+from tests.fleet.test_restored_suppressions import suppressed_fleet
 
 PAGER = replace(webhook(), min_health=Health.FATAL)
 
@@ -321,3 +322,15 @@ def test_a_refused_beginning_is_sent_again_whatever_the_clock_does(scene: Scene,
     assert scene.plans() == []
     scene.fleet.after(60.0)
     assert scene.plans() == ["opened"]
+
+
+def test_a_notification_recommends_no_action_of_a_suppressed_check() -> None:
+    scene = Scene()
+    scene.fleet = suppressed_fleet([0, 9, 17, 26, 34], finding(age=0.0))
+    # A fault of the same GPU that the suppressed check does not explain.
+    scene.fleet.report(
+        1, finding(age=0.0), finding("gpu-hot", age=0.0, health=Health.WARNING, action=Action.NONE)
+    )
+    assert scene.plans() == ["opened"]
+    [sent] = scene.sent
+    assert (sent.node, sent.cause, sent.action) == ("node-1", "gpu-lost", Action.NONE)

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.kube.incident_projection import incident_status
+from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import SoakPeriod
 from tests.fleet.scene import AT_ONCE, Fleet, finding
+from tests.fleet.test_restored_suppressions import restart, suppressed_fleet
 
 
 @pytest.mark.parametrize(
@@ -57,3 +60,25 @@ def test_a_new_leader_changes_no_withheld_incident_while_the_report_is_late() ->
     confirmed = fleet.carry_out()
     assert [incident.state for incident in fleet.incidents()] == [IncidentState.WITHHELD]
     assert (late.incidents, late.events, confirmed.incidents, confirmed.events) == ((), (), (), ())
+
+
+def test_no_finding_of_a_suppressed_check_gives_an_incident_its_action() -> None:
+    fleet = suppressed_fleet([0, 9, 17, 26, 34], finding(age=0.0))
+    hot = finding("gpu-hot", age=0.0, health=Health.WARNING, action=Action.RESTART_WORKLOAD)
+    fleet.report(9, finding(age=0.0), hot)
+    fleet.carry_out()
+    restart(fleet)
+    actions = [incident_status(item).action for number in (0, 9) for item in fleet.incidents(number)]
+    assert actions == [Action.NONE, Action.RESTART_WORKLOAD]
+    [suppression] = fleet.planner.tracker.recorded.by_uid[""].values()
+    fleet.planner.clear(suppression, fleet.now)
+    fleet.carry_out()
+    assert [item.action for item in fleet.incidents(0)] == [Action.RESET_GPU]
+
+
+def test_an_incident_with_a_mark_has_the_action_of_its_suppressed_check() -> None:
+    fleet = suppressed_fleet([0, 9, 17, 26, 34], finding(age=0.0))
+    fleet.report(0, finding(age=0.0, fact=True))
+    fleet.carry_out()
+    [incident] = fleet.incidents(0)
+    assert (incident.state, incident.action) == (IncidentState.MARKED, Action.RESET_GPU)
