@@ -116,8 +116,10 @@ class Service:
             if self._load_error:
                 age = self._agent.now().wall - self._load_error_at
                 loop.call_later(max(0.0, _LOAD_ERROR_LASTS - age), self._forget_load_error)
-        async with server:
+        try:
             await self._agent.run(self._on_verdict)
+        finally:
+            server.close()  # without waiting: a client may stay connected longer than the agent may take
         notify_systemd("STOPPING=1")
         for task in tasks:
             task.cancel()

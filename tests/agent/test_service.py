@@ -105,6 +105,21 @@ async def test_findings_are_reported_and_stored_and_the_end_is_reported(tmp_path
     assert len(state.delivery.spool) == 0
 
 
+async def test_an_open_connection_does_not_delay_the_last_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Since Python 3.12.1 it waits for the clients.
+    monkeypatch.setattr(asyncio.Server, "wait_closed", lambda _: asyncio.Event().wait())
+    with receiving() as receiver:
+        node = Node(tmp_path, receiver)
+        running = asyncio.ensure_future(node.run())
+        await until_async(lambda: receiver.applied)
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(PROMPTLY):
+            await running
+        assert receiver.applied[-1].leaving
+
+
 async def test_a_spooled_transition_is_reported_once_after_a_restart(tmp_path: Path) -> None:
     unreachable = Receiver()
     unreachable.address = f"http://127.0.0.1:{closed_port()}/"
