@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.messages import fault_class_named, suppressed_message
-from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally, clearing_time
+from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally
 from nodeguard.fleet.incidents.domain_incidents import shared_incident_name
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.topology.topologies import MissingLabel
@@ -26,7 +26,6 @@ from nodeguard.fleet_api.schema.domain import (
 )
 from nodeguard.fleet_api.schema.status import VERSION
 from nodeguard.fleet_api.service_state import ServiceState, age
-from nodeguard.judge.formatting import format_duration
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, VERSION_TOPOLOGIES, Guidance
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
@@ -225,17 +224,16 @@ def describe_domain(planner: Planner, service: ServiceState, path: str, now: Ins
 
 def guidance(planner: Planner, path: str, fault_classes: Sequence[str]) -> Guidance | None:
     """Return what people do about a degraded domain, by the first of its fault classes; None for nothing."""
-    rule, degraded = planner.diagnosis.rule, planner.diagnosis.degraded_domains.get(path)
-    fault_class = fault_class_named(rule, fault_classes)
-    if fault_class is None or fault_class.guidance is None:
-        return None
-    wait = clearing_time(rule, degraded.times if degraded else 1)
-    return with_end(fault_class.guidance, wait)
+    fault_class = fault_class_named(planner.diagnosis.rule, fault_classes)
+    decision = planner.domain_marks.decision(path)
+    if fault_class is None or fault_class.guidance is None or decision is None:
+        return fault_class.guidance if fault_class is not None else None
+    return with_end(fault_class.guidance, f"when {decision.clears_when}")
 
 
-def with_end(advice: Guidance, wait: float) -> Guidance:
-    """Return guidance with the time after which a diagnosis ends. wait: seconds without the fault."""
-    return replace(advice, end=f"{advice.end} nodeguard ends it {format_duration(wait)} later by itself.")
+def with_end(advice: Guidance, when: str) -> Guidance:
+    """Return guidance with the time at which nodeguard ends a diagnosis, such as `30 min later`."""
+    return replace(advice, end=f"{advice.end} nodeguard ends it {when}.")
 
 
 def _all_domains(planner: Planner) -> Set[str]:

@@ -22,6 +22,7 @@ from nodeguard.fleet_api.schema.incident_summary import EndedFaultView, Incident
 from nodeguard.fleet_api.schema.status import VERSION
 from nodeguard.fleet_api.service_state import ServiceState, age
 from nodeguard.fleet_api.text.phrases import subject_noun
+from nodeguard.judge.formatting import format_duration
 from nodeguard.model.check import Check
 from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Health
@@ -259,7 +260,8 @@ def _guidance(planner: Planner, incident: Incident) -> Guidance | None:
     if incident.target.startswith(CHECK):
         rule, suppressed = planner.diagnosis.rule, planner.diagnosis.suppressed_checks.get(incident.cause)
         times, within = (suppressed.times, suppressed.within) if suppressed else (1, 0.0)
-        advice = with_end(_SUPPRESSED_CHECK, max(clearing_time(rule, times), within))
+        wait = format_duration(max(clearing_time(rule, times), within))
+        advice = with_end(_SUPPRESSED_CHECK, f"{wait} later by itself")
         return replace(advice, end=f"{advice.end} nodeguard incidents clear {incident.name} ends it at once.")
     return guidance(planner, incident.domain, (incident.cause,)) if incident.domain else None
 

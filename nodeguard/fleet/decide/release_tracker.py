@@ -97,7 +97,7 @@ class ReleaseTracker:
             if placement is not None and placement.hold:
                 wait = _hold_wait(placement.hold)
             elif decision is not None:
-                wait = ReleaseWait("domain", f"{mark.domain} to recover: {decision.clears_when}")
+                wait = ReleaseWait("domain", f"{mark.domain} to recover: ends when {decision.clears_when}")
             elif message := self._domains.claim_message(uid, mark):
                 wait = ReleaseWait("proof", message)
             yield ActiveMark(mark, None, wait, mark in observed.node.degraded)

@@ -36,14 +36,16 @@ def degraded_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
 
 
 def clearing_message(degraded: DegradedDomain, children: int, rule: DiagnosisPolicy) -> str:
-    """Return the condition that clears a degraded domain. children: their number, 0 for a lowest domain."""
+    """Return the condition that ends a degraded domain, as a clause. children: their number, 0 for a lowest
+    domain.
+    """
     shares = [item.share for item in rule.classes if item.name in degraded.fault_classes]
     least = min((fewest_nodes(share, degraded.size) for share in shares), default=2)
     clearing = format_duration(clearing_time(rule, degraded.times))
     parts = (
         f", or nodes in fewer than {fewest_children(children)} of its {children} parts," if children else ""
     )
-    return f"over when fewer than {least} of its nodes{parts} show it for {clearing}"
+    return f"fewer than {least} of its nodes{parts} show it for {clearing}"
 
 
 def suppressed_message(check: SuppressedCheck) -> str:
@@ -92,7 +94,7 @@ def bad_start_message(start: BadJobStart, rule: DiagnosisPolicy) -> str:
 def bad_start_effect(rule: DiagnosisPolicy) -> str:
     """Return what a bad start of a job does to the votes of its nodes."""
     quiet = format_duration(rule.recovery.initial)
-    return f"no switch is suspected of them; over when the job has started without them for {quiet}"
+    return f"no switch is suspected of them; ends when the job has started without them for {quiet}"
 
 
 def fault_class_named(rule: DiagnosisPolicy, names: Sequence[str]) -> FaultClass | None:

@@ -185,6 +185,7 @@ def domain_incident(
     if decision.state == IncidentState.DRY_RUN:
         effect = Mark.DOMAIN_DEGRADED.kind.effect.format(scope)
         reason = f"would not {effect}: {reason}" if reason else f"would {effect}"
+    ends = f"ends when {decision.clears_when}" if decision.clears_when else ""
     incident = shared_incident(
         name=shared_incident_name(degraded.name),
         target=degraded.name,
@@ -197,7 +198,7 @@ def domain_incident(
         fault_class=degraded.topology,
         action=action,
         message=decision.evidence,
-        detail="; ".join(filter(None, (reason, decision.clears_when))),
+        detail="; ".join(filter(None, (reason, ends))),
         diagnosis=DiagnosisRecord(
             degraded.fault_classes,
             recovering_since=_wall(degraded.recovering_since, now),

@@ -137,7 +137,7 @@ class DomainView(Struct, frozen=True):
     """How often it was degraded recently."""
     evidence: str
     clears_when: str
-    """The condition of its end."""
+    """The condition of its end, such as `fewer than 2 of its nodes show it for 30 min`."""
     incident: str
     """Name of its incident."""
     marked: int

@@ -84,7 +84,7 @@ def domain_view(domain: DomainView) -> View:
     if domain.guidance is None:
         sections = [Section(_headline(domain), (*state, *evidence))]
     else:
-        advice = guidance_section(domain.guidance, domain.clears_when)
+        advice = guidance_section(domain.guidance)
         sections = [Section(_headline(domain), state), advice, Section(None, evidence)]
     if domain.votes:
         votes: list[Row] = [*_votes(domain.votes)]
@@ -172,7 +172,7 @@ def _degraded(domain: DomainView, state: IncidentState) -> Iterator[Field]:
     times = f"; {domain.times_degraded} times recently" if domain.times_degraded > 1 else ""
     yield Field("degraded", time_and_age(domain.since, domain.age) + times)
     if domain.guidance is None:
-        yield Field("ends", domain.clears_when.removeprefix("over "))
+        yield Field("ends", f"when {domain.clears_when}")
 
 
 def _faults(domain: DomainView) -> Iterator[Field]:

@@ -67,15 +67,14 @@ _GROUP_STATES = {state: state.phrase for state in IncidentState} | {
 }
 
 
-def guidance_section(guidance: Guidance, ends: str = "") -> Section:
-    """Return what people do about a degraded domain. ends: when nodeguard ends it."""
-    fields = [
+def guidance_section(guidance: Guidance) -> Section:
+    """Return what people do about a degraded domain."""
+    fields = (
         Field("look first", guidance.first),
         Field("nodes", guidance.nodes),
         Field("ends", guidance.end),
-    ]
-    fields += [Field("over", ends.removeprefix("over "))] if ends else []
-    return Section(badge_heading("what to do", "strong", owner_text(guidance)), tuple(fields))
+    )
+    return Section(badge_heading("what to do", "strong", owner_text(guidance)), fields)
 
 
 def owner_text(guidance: Guidance) -> str:

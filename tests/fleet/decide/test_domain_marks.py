@@ -31,7 +31,7 @@ def test_a_degraded_domain_has_one_incident_and_a_mark_on_every_member() -> None
     assert (domain.domain, domain.state, domain.scope, domain.fault_class) == expected
     evidence = f"{FIRST}: 7 of 8 nodes lost a link at once; the other 4 domains of fabric/p0 did not"
     assert domain.message == evidence
-    assert domain.detail == "over when fewer than 2 of its nodes show it for 30 min"
+    assert domain.detail == "ends when fewer than 2 of its nodes show it for 30 min"
     assert [symptom.target for symptom in domain.symptoms][:2] == [f"node-0, {PORT}", f"node-1, {PORT}"]
     assert [incident.name for incident in made.planner.all_incidents()] == [domain.name]
 
@@ -159,7 +159,7 @@ def test_degraded_domains_have_their_own_budget() -> None:
         == [IncidentState.MARKED] * 2 + [IncidentState.WITHHELD] * 2
     )
     [reason, _] = [incident.detail for incident in domains(made, IncidentState.WITHHELD)]
-    assert reason.startswith("budget of degraded domains has reached its limit: 2 of 2 new in 1 h; over when")
+    assert reason.startswith("budget of degraded domains has reached its limit: 2 of 2 new in 1 h; ends when")
 
 
 def test_a_domain_with_most_of_the_fleet_is_not_marked() -> None:

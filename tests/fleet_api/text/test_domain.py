@@ -50,8 +50,8 @@ def test_a_degraded_domain() -> None:
       look first  The switch of the domain: its power, its ports and its log. Then its uplinks.
       nodes       Leave them as they are: they need no repair. Single-node work may run; move or restart
                   gang jobs that lost their links.
-      ends        The ports of the nodes are active again. nodeguard ends it 30 min later by itself.
-      over        when fewer than 2 of its nodes show it for 30 min
+      ends        The ports of the nodes are active again. nodeguard ends it when fewer than 2 of its
+                  nodes show it for 30 min.
 
       counted     6 of 7 nodes by 2023-11-14 22:13:21 UTC; 5 show it now
       first seen  2023-11-14 22:13:21 UTC, 25 s ago
@@ -179,7 +179,7 @@ def test_the_incident_of_a_domain() -> None:
     SUSPECT  link-down - fabric/p0/r0
       message     fabric/p0/r0: 6 of 7 nodes lost a link at once; the other 4 domains of fabric/p0 did
                   not
-      state       marked, new gang work is kept away: over when fewer than 2 of its nodes show it for
+      state       marked, new gang work is kept away: ends when fewer than 2 of its nodes show it for
                   30 min
       scope       8 nodes of fabric/p0/r0
       since       2023-11-14 22:13:21 UTC, 25 s ago
@@ -190,7 +190,8 @@ def test_the_incident_of_a_domain() -> None:
       look first  The switch of the domain: its power, its ports and its log. Then its uplinks.
       nodes       Leave them as they are: they need no repair. Single-node work may run; move or restart
                   gang jobs that lost their links.
-      ends        The ports of the nodes are active again. nodeguard ends it 30 min later by itself.
+      ends        The ports of the nodes are active again. nodeguard ends it when fewer than 2 of its
+                  nodes show it for 30 min.
 
     FATAL  port-down - port mlx5_0/1 of 6 nodes
       message     the port is down
@@ -211,7 +212,7 @@ def test_a_node_of_a_degraded_domain() -> None:
 
     DOMAIN-DEGRADED  link-down - fabric/p0/r0
       since       2023-11-14 22:13:41 UTC, 5 s ago
-      waiting for fabric/p0/r0 to recover: over when fewer than 2 of its nodes show it for 30 min
+      waiting for fabric/p0/r0 to recover: ends when fewer than 2 of its nodes show it for 30 min
       see         nodeguard describe domain fabric/p0/r0
 
     FATAL  port-down - port mlx5_0/1
