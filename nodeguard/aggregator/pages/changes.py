@@ -10,6 +10,7 @@ from typing import NamedTuple
 from nodeguard.aggregator.pages.html import (
     EMPTY,
     Html,
+    command_element,
     domain_path,
     element,
     escape,
@@ -72,7 +73,7 @@ def changes_section(view: HistoryView | None, problem: str = "") -> Html:
     older_count = len(view.entries) - len(latest)
     command = f"nodeguard history {shlex.quote(view.name)}" if view.name else "nodeguard history"
     or_more = "" if view.is_complete else " or more"
-    older = (f"and {older_count}{or_more} older ones: ", element("code", command))
+    older = (f"and {older_count}{or_more} older ones: ", command_element(command))
     content = (
         element("summary", _TITLE, f": {_summary(view)}"),
         _drawing(view),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.aggregator.pages.html import EMPTY, Html, element, join, link, node_path
+from nodeguard.aggregator.pages.html import EMPTY, Html, command_element, element, join, link, node_path
 from nodeguard.aggregator.pages.sections import table
 from nodeguard.fleet.act.drain_report import DrainState
 from nodeguard.fleet_api.schema.drain import DrainView
@@ -34,7 +34,7 @@ def drains_section(status: FleetStatus) -> Html:
     if not rows:
         return EMPTY
     omitted = status.drains_omitted + status.failed_drains_omitted
-    command = element("code", "nodeguard get actions --kind drain")
+    command = command_element("nodeguard get actions --kind drain")
     more = element("p", f"and {count_noun(omitted, 'more drain')}: ", command, class_="more")
     listed = table(_HEADERS, rows, "list drains")
     return element("section", element("h2", "Drains"), listed, more if omitted else EMPTY)

@@ -48,6 +48,12 @@ def link(path: str, *children: str, **attributes: str | bool) -> Html:
     return element("a", *children, href=path, **attributes)
 
 
+def command_element(command: str, **attributes: str) -> Html:
+    """Return a command. It breaks between its words only: a browser also breaks a text after a hyphen."""
+    words = (element("span", word) if "-" in word else escape(word) for word in command.split(" "))
+    return element("code", Html(" ".join(words)), **attributes)
+
+
 def node_path(name: str) -> str:
     """Return the path of a node's page."""
     return f"/nodes/{quote(name, safe='')}"

@@ -8,6 +8,7 @@ from nodeguard.aggregator.pages.html import (
     EMPTY,
     Html,
     check_path,
+    command_element,
     domain_path,
     element,
     incident_path,
@@ -97,13 +98,13 @@ def _value(row: Row) -> str:
     if row.subjects:
         links = (_subject(subject, row.value) for subject in row.subjects)
         return join(part for index, item in enumerate(links) for part in ((", ", item) if index else (item,)))
-    return element("code", text, class_="command") if row.is_command else text
+    return command_element(text, class_="command") if row.is_command else text
 
 
 def _subject(subject: Subject, value: str) -> Html:
     """Return the command for a subject, or its name where the value has names, as a link to its page."""
     is_command = subject.command in value
-    text = element("code", subject.command) if is_command else subject.name
+    text = command_element(subject.command) if is_command else subject.name
     return link(_PATHS[subject.kind](subject.name), text)
 
 

@@ -282,6 +282,38 @@ async def test_no_choice_is_split_over_two_lines_of_a_phone(tab: Tab, faulty: Fl
             assert await tab.evaluate(f"{links}.map(link => link.innerText)") == []
 
 
+# The words of commands that are on several lines, although one has enough room.
+_SPLIT_WORDS = r"""
+[...document.querySelectorAll("code")].flatMap(code => {
+  const split = [], texts = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    for (const word of texts.currentNode.data.matchAll(/\S+/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, word.index);
+      range.setEnd(texts.currentNode, word.index + word[0].length);
+      const parts = [...range.getClientRects()];
+      const width = parts.reduce((sum, part) => sum + part.width, 0);
+      const isSplit = new Set(parts.map(part => part.top)).size > 1;
+      if (isSplit && width <= code.parentElement.clientWidth) split.push(word[0]);
+    }
+  }
+  return split;
+})
+"""
+
+
+async def test_a_command_breaks_between_its_words_on_a_phone(tab: Tab, faulty: Fleet) -> None:
+    await tab.view(390)
+    async with served(faulty, tab) as url:
+        await tab.open(f"{url}/nodes/{gpu_name(100)}")
+        commands = await tab.evaluate(
+            "[...document.querySelectorAll('.command')].map(code => code.innerText)"
+        )
+        drain = "kubectl drain gpu-h100-0100 --ignore-daemonsets --delete-emptydir-data"
+        assert drain in commands
+        assert await tab.evaluate(_SPLIT_WORDS) == []
+
+
 async def test_the_field_for_a_node_does_not_enlarge_the_page_of_a_phone(tab: Tab, faulty: Fleet) -> None:
     await tab.view(390)
     async with served(faulty, tab) as url:

@@ -44,14 +44,14 @@ def test_the_commands_of_an_action_are_code_below_each_other() -> None:
     page = fields(commands(("nodeguard gpus detach", "nvidia-smi -r")))
     assert page == (
         '<dl><div><dt class="dim">how</dt><dd><code class="command">nodeguard gpus detach</code></dd></div>'
-        '<div><dt class="dim"></dt><dd><code class="command">nvidia-smi -r</code></dd></div></dl>'
+        '<div><dt class="dim"></dt><dd><code class="command"><span>nvidia-smi</span> <span>-r</span></code></dd></div></dl>'
     )
 
 
 def test_the_commands_for_subjects_are_links_to_their_pages() -> None:
     subjects = Subject("node", "gpu-1"), Subject("check", "gpu-lost"), Subject("domain", "fabric/p0")
     page = fields([see(*subjects)])
-    assert '<a href="/nodes/gpu-1"><code>nodeguard describe node gpu-1</code></a>, ' in page
+    assert '<a href="/nodes/gpu-1"><code>nodeguard describe node <span>gpu-1</span></code></a>, ' in page
     assert ', <a href="/checks/gpu-lost"><code>nodeguard explain gpu-lost</code></a>, ' in page
     assert '<a href="/domains/fabric/p0"><code>nodeguard describe domain fabric/p0</code></a></dd>' in page
 
