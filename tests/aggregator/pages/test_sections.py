@@ -52,7 +52,7 @@ def test_the_commands_for_subjects_are_links_to_their_pages() -> None:
     subjects = Subject("node", "gpu-1"), Subject("check", "gpu-lost"), Subject("domain", "fabric/p0")
     page = fields([see(*subjects)])
     assert '<a href="/nodes/gpu-1"><code>nodeguard describe node <span>gpu-1</span></code></a>, ' in page
-    assert ', <a href="/checks/gpu-lost"><code>nodeguard explain gpu-lost</code></a>, ' in page
+    assert ', <a href="/checks/gpu-lost"><code>nodeguard explain <span>gpu-lost</span></code></a>, ' in page
     assert '<a href="/domains/fabric/p0"><code>nodeguard describe domain fabric/p0</code></a></dd>' in page
 
 
