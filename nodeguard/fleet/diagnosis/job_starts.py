@@ -45,7 +45,8 @@ class JobStarts:
 
     A vote belongs to the start of a job if all of these are true: its check is of an event that passes
     (`job_start_checks` of the class), the job started on the node shortly before, the node has no other vote
-    from that time or the window before, and its leaf has hardly any. Three nodes of a job are needed.
+    from that time or the window before, and its leaf has hardly any. Three nodes of a job are needed, at one
+    of its starts.
     """
 
     def __init__(self, votes: VoteIndex, evidence: NodeEvidence) -> None:
@@ -169,8 +170,10 @@ class JobStarts:
             return any(sum(at >= since for at in times) >= _OTHERS for times in others)
 
         of_jobs = [vote for vote in new.values() if not is_of_leaf(vote)]
+        # Each vote at a later start of a job belongs to it, once one of its starts was bad.
+        bad = {vote.start.job for vote in earlier.values()}
         for episode in _episodes([*earlier.values(), *of_jobs]):
-            if any(vote.uid in earlier for vote in episode) or len(episode) >= self._votes.rule.min_nodes:
+            if episode[0].start.job in bad or len(episode) >= self._votes.rule.min_nodes:
                 yield episode
 
     def _new_votes(self, votes: FaultVotes, current: Mapping[str, float]) -> Iterator[_JobVote]:

@@ -195,3 +195,14 @@ def test_the_first_votes_of_a_second_start_on_many_leaves_may_be_behind_one(firs
     fleet.show(nodes[:3], FLAP)
     fleet.after(60.0)
     assert (fleet.degraded, fleet.bad_starts) == ([], {"a/gang": 3})
+
+
+def test_two_nodes_at_each_further_start_of_a_bad_job_vote_for_no_switch() -> None:
+    fleet = Gangs()
+    gang = fleet.leaf(2, 0, 8)
+    for failing in (gang[:4], gang[4:6], gang[6:]):
+        fleet.start(gang)
+        fleet.after(20.0)
+        fleet.show(failing, FLAP)
+        fleet.after(600.0)
+    assert (fleet.degraded, set(fleet.bad_starts)) == ([], {"a/gang"})
