@@ -180,4 +180,4 @@ def _fail_in_turn(children: Iterable[Candidate]) -> bool:
 
 # Children fail in turn if there are so many seconds between two of them, and if their votes would come in
 # such an order with at most this probability: assumed.
-_PAUSE, _IN_TURN_CHANCE = 240.0, 0.01
+_PAUSE, _IN_TURN_CHANCE = 120.0, 0.01

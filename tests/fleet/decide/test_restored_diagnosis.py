@@ -203,7 +203,7 @@ def test_a_withheld_domain_keeps_the_marks_of_its_parts_after_a_restart() -> Non
     made = fleet(80, replace(POLICY, budget=replace(WIDE, degraded=0.4, first=0.4)))
     for leaf in range(3):
         fails(made, range(leaf * LEAF, (leaf + 1) * LEAF))
-        wait(made, 120.0)
+        wait(made, 60.0)
     assert (degraded(made), made.taints(0), made.taints(LEAF)) == ({"fabric/p0"}, [DOMAIN], [DOMAIN])
     restart(made)
     wait(made, SOON)
