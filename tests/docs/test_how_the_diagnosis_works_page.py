@@ -48,7 +48,7 @@ class Fleet(Voters):
         _, leaf, number = (int(word) for word in uid.split("-"))
         index = leaf * 16 + number
         path = f"{index // 32}/{index // 8 % 4}"
-        self.diagnosis.voting.set_domains(uid, (f"fabric/pod{path}", f"rack/row{path}"))
+        self.move(uid, f"fabric/pod{path}", f"rack/row{path}")
 
 
 class Example:

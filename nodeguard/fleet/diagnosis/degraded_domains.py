@@ -90,14 +90,22 @@ class DegradedDomains:
 
     def explained(self, fault_class: str, except_in: str = "") -> set[str]:
         """Return the nodes of the domains that are degraded for a fault class, except in a domain. Those that
-        left such a domain and still show its fault are its nodes, too.
+        left such a domain and still show its fault are its nodes, too, and those that may not vote any more.
         """
         nodes: set[str] = set()
         for domain, degraded in self.degraded.items():
             if fault_class in degraded.fault_classes and not is_within(domain, except_in):
-                nodes |= self._votes.members.nodes(domain)
+                nodes |= self._members.nodes(domain)
                 nodes.update(degraded.moved)
         return nodes
+
+    def parts(self, fault_class: str, domain: str) -> list[DegradedDomain]:
+        """Return the parts of a domain that are degraded for a fault class."""
+        return [
+            degraded
+            for part, degraded in self.degraded.items()
+            if fault_class in degraded.fault_classes and is_within(part, domain)
+        ]
 
     def begin(self, candidate: Candidate, now: float) -> None:
         """Record that a domain is degraded from now on, unless it is already."""

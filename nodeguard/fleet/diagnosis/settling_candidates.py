@@ -65,7 +65,11 @@ class SettlingCandidates:
             for candidate in {candidate.domain: candidate for candidate in affected.values()}.values():
                 self._domains.join(candidate)
             candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
-            new = [candidate for candidate in candidates.values() if not self._domains.covering(candidate)]
+            new = [
+                candidate
+                for candidate in candidates.values()
+                if not self._domains.covering(candidate) and self._explains_more(candidate, votes, now)
+            ]
             chosen += self._needed(new, votes, now)
         self._continue_clocks(chosen, now)
         return chosen
@@ -101,6 +105,23 @@ class SettlingCandidates:
     def drop(self, candidate: Candidate) -> None:
         """Drop a candidate."""
         self.clocks.pop(_clock_of(candidate), None)
+
+    def _explains_more(self, candidate: Candidate, votes: FaultVotes, now: float) -> bool:
+        """Return whether one fault of a candidate explains all votes in it better than its degraded parts
+        and chance. While votes leave the window, or healthy parts leave the fleet, the votes of the parts
+        only seem to be of the whole.
+        """
+        parts = self._domains.parts(candidate.fault_class, candidate.domain)
+        if not parts:
+            return True
+        members = self._votes.members
+        nodes = set[str]().union(*(members.nodes(part.domain) for part in parts))
+        in_parts = (candidate.voters.keys() & nodes).union(*(part.voters for part in parts))
+        others = candidate.voters.keys() - in_parts
+        chance = max(WRONG_LABEL, votes.chance(candidate.window, now))
+        all_voters, size = len(in_parts) + len(others), len(members.nodes(candidate.domain) | in_parts)
+        whole = shared_fault_evidence(all_voters, size, chance)
+        return whole > shared_fault_evidence(len(in_parts), len(nodes | in_parts), chance)
 
     def _needed(self, candidates: Sequence[Candidate], votes: FaultVotes, now: float) -> Iterator[Candidate]:
         """Yield the candidates of one fault class that are needed to explain the votes: those of the topology
