@@ -16,12 +16,19 @@ from tests.daemonset.test_rights import rights as rules_of
 pytestmark = pytest.mark.slow
 
 VIEWER, OPERATOR, ADMIN = "nodeguard-viewer", "nodeguard-operator", "nodeguard-admin"
+# What the roles of Kubernetes include.
+VIEW = "nodeguard-aggregate-to-view"
 PEOPLE_OF = {"users": ["ada"], "groups": ["gpu-operators"]}
 
-READ: set[Right] = {
+READ_INCIDENTS: set[Right] = {
     ("nodeguard.dev", kind, verb)
     for kind in ("nodeincidents", "nodeactions")
     for verb in ("get", "list", "watch")
+}
+READ: set[Right] = READ_INCIDENTS | {
+    (group, kind, verb)
+    for group, kind in (("", "nodes"), ("resource.k8s.io", "devicetaintrules"))
+    for verb in ("get", "list")
 }
 OPERATE: set[Right] = READ | {
     ("nodeguard.dev", "nodeincidents", "patch"),
@@ -46,7 +53,7 @@ PEOPLE: dict[str, tuple[str, set[Right]]] = {
 
 def rendered_roles(helm: Helm, values: dict[str, Any]) -> dict[str, str]:
     """Return the kinds of the roles and bindings of people by name."""
-    people = {VIEWER, OPERATOR, ADMIN}
+    people = {VIEWER, VIEW, OPERATOR, ADMIN}
     made = [item for item in helm.template(values) if item["metadata"]["name"] in people]
     return {
         f"{item['kind']}/{item['metadata']['name']}": item["metadata"].get("namespace", "") for item in made
@@ -56,7 +63,7 @@ def rendered_roles(helm: Helm, values: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({}, {f"ClusterRole/{VIEWER}": "", f"ClusterRole/{OPERATOR}": ""}),
+        ({}, {f"ClusterRole/{VIEWER}": "", f"ClusterRole/{VIEW}": "", f"ClusterRole/{OPERATOR}": ""}),
         ({"roles": {"viewer": {"enabled": False}, "operator": {"enabled": False}}}, {}),
         # The operator also acknowledges and clears incidents, which no admission policy limits.
         (
@@ -70,6 +77,7 @@ def rendered_roles(helm: Helm, values: dict[str, Any]) -> dict[str, str]:
             {"roles": {"viewer": PEOPLE_OF, "admin": {"enabled": True, **PEOPLE_OF}}},
             {
                 f"ClusterRole/{VIEWER}": "",
+                f"ClusterRole/{VIEW}": "",
                 f"ClusterRole/{OPERATOR}": "",
                 f"Role/{ADMIN}": NAMESPACE,
                 f"ClusterRoleBinding/{VIEWER}": "",
@@ -142,11 +150,11 @@ def test_a_group_has_the_rights_of_its_role(installed: Cluster) -> None:
     assert not is_allowed(installed, "create pods exec", "ada", "readers")
 
 
-def test_the_view_of_kubernetes_reads_incidents(installed: Cluster) -> None:
+def test_the_view_of_kubernetes_reads_incidents_and_no_more_nodes_than_before(installed: Cluster) -> None:
     def rules() -> set[Right]:
         return rights(installed, "viewing", "default")
 
-    installed.until(lambda: rules() >= READ, "kube-controller-manager")
-    written = {right for right in rules() if right[0] == "nodeguard.dev"} - READ
-    assert written == set()
+    installed.until(lambda: rules() >= READ_INCIDENTS, "kube-controller-manager")
+    added = {right for right in rules() if right[0] == "nodeguard.dev"} | (rules() & READ)
+    assert added == READ_INCIDENTS
     assert installed.api.get(f"{RBAC}/clusterroles/view")["rules"]
