@@ -33,6 +33,7 @@ from nodeguard.fleet_api.schema.incident import IncidentList
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
 from nodeguard.fleet_api.schema.node import NodeList, NodeSummary
 from nodeguard.fleet_api.schema.status import BudgetView
+from nodeguard.fleet_api.schema.unreported import UnreportedList
 from nodeguard.fleet_api.text.domain import domain_list_view
 from nodeguard.fleet_api.text.drain import drain_text
 from nodeguard.fleet_api.text.wording import count_noun, first_names
@@ -92,7 +93,7 @@ def is_selected(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _nodes(options: Namespace) -> ResourceList:
-    response = AggregatorClient(options).get(_target("nodes", *_selector_query(options)), NodeList)
+    response = options.connect(options).get(_target("nodes", *_selector_query(options)), NodeList)
     nodes = [
         node
         for node in response.nodes
@@ -100,7 +101,8 @@ def _nodes(options: Namespace) -> ResourceList:
         and (not options.marked or node.marks)
         and (not options.work or node.work in options.work)
     ]
-    return ResourceList(response, nodes)
+    notes = (f"not read: {response.not_read}",) if isinstance(response, UnreportedList) else ()
+    return ResourceList(response, nodes, notes=notes)
 
 
 def _target(path: str, *query: str) -> str:

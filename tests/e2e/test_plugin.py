@@ -40,6 +40,7 @@ def test_what_each_role_may_do(controlplane: Cluster, tmp_path: Path) -> None:
         reader = Laptop(controlplane, "reader", tmp_path)
         reader.give("clusterrole", "nodeguard-viewer")
         a_viewer_reads_incidents(reader, fleet)
+        a_viewer_reads_marks_and_nothing_of_reports(reader, fleet)
         a_viewer_runs_nothing_in_pods(reader)
         a_viewer_decides_nothing(reader)
         the_options_name_the_cluster(reader)
@@ -62,6 +63,11 @@ def an_answer_names_the_missing_role(newcomer: Laptop) -> None:
     )
     assert "the ClusterRole nodeguard-viewer gives it" in newcomer.run("describe", "incident", NODE, code=3)
     assert "the Role nodeguard-admin" in newcomer.run("status", code=3)
+    for command in (("get", "nodes"), ("describe", "node", NODE)):
+        assert newcomer.run(*command, code=3) == (
+            f"kubectl nodeguard {command[0]}: you have no right to read Nodes: the ClusterRole nodeguard-viewer gives it, "
+            f"{_ROLES}\n"
+        )
 
 
 def a_viewer_reads_incidents(reader: Laptop, fleet: Fleet) -> None:
@@ -88,8 +94,42 @@ def common(incident: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in incident.items() if name not in _DIFFERENT}
 
 
+def a_viewer_reads_marks_and_nothing_of_reports(reader: Laptop, fleet: Fleet) -> None:
+    fleet.cluster.kubectl("cordon", "gpu-8")
+    [aggregator] = fleet.aggregators
+    answered = aggregator.query(f"/v1/nodes/{NODE}")
+    listed = json.loads(reader.run("get", "nodes", "-o", "json"))
+    marked, cordoned = listed["nodes"]
+    assert (marked["node"], marked["work"], marked["marks"]) == (NODE, "marked", ["quarantine"])
+    [incident] = answered["incidents"]
+    assert (marked["worst"], marked["since"]) == (incident["cause"], incident["since"])
+    assert (cordoned["node"], cordoned["work"], cordoned["marks"]) == ("gpu-8", "cordoned", [])
+    for node in listed["nodes"]:
+        assert (node["health"], node["stale"], node["gpus"]) == ("unknown", None, 8)
+    for text in (reader.run_printed("kubectl nodeguard get nodes"), reader.run("get", "nodes", "-o", "wide")):
+        heading, _, _, *notes = text.splitlines()
+        assert not {"HEALTH", "FINDINGS", "REPORT", "DRIVER", "POOL"} & set(heading.split())
+        assert "not read: health, findings, hardware, " in " ".join(notes)
+        assert "Role nodeguard-admin" in " ".join(notes)
+    assert reader.run("get", "nodes", "--marked", "-o", "name") == f"node/{NODE}\n"
+    assert reader.run("get", "nodes", "-l", "kubernetes.io/hostname=gpu-8", "-o", "name") == "node/gpu-8\n"
+    assert "node 'gpu-9' not found" in reader.run("get", "nodes", "gpu-9", code=3)
+    described = json.loads(reader.run("describe", "node", NODE, "-o", "json"))
+    [mark] = described["marks"]
+    assert mark["wait"]["message"] == "not read"
+    assert {**mark, "wait": 0, "age": 0} == {**answered["marks"][0], "wait": 0, "age": 0}
+    assert (described["findings"], described["budgets"], described["stale"]) == ([], [], None)
+    [incident] = described["open_incidents"]
+    assert (incident["remedy"], incident["how"] != []) == (answered["findings"][0]["remedy"], True)
+    assert f"Details: nodeguard describe node {NODE}" in described["condition"]
+    assert f"nodeguard describe incident {incident['name']}" in reader.run("describe", NODE)
+    assert "node 'gpu-9' not found" in reader.run("describe", "node", "gpu-9", code=3)
+    assert "no right to run commands in pods" in reader.run("describe", "domain", "rack/r1", code=3)
+    fleet.cluster.kubectl("uncordon", "gpu-8")
+
+
 def a_viewer_runs_nothing_in_pods(reader: Laptop) -> None:
-    assert reader.run("get", "nodes", code=3) == (
+    assert reader.run("get", "nodes", "--unhealthy", code=3) == (
         f"kubectl nodeguard get: you have no right to run commands in pods of the namespace {NAMESPACE}: the Role "
         f"nodeguard-admin (value roles.admin.enabled of the chart) gives it, {_ROLES}\n"
     )

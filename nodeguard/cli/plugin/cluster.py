@@ -14,7 +14,7 @@ from nodeguard.kube.client import ApiClient, ApiError
 _Answer = TypeVar("_Answer")
 
 # What has the roles of people.
-_ROLES = "docs/install/kubernetes.md#roles-of-people"
+ROLES = "docs/install/kubernetes.md#roles-of-people"
 
 
 def ask(options: ClusterOptions, query: Callable[[ApiClient], Awaitable[_Answer]]) -> _Answer:
@@ -37,4 +37,4 @@ async def _ask(options: ClusterOptions, query: Callable[[ApiClient], Awaitable[_
 def missing_right(options: ClusterOptions, right: str, role: str) -> UsageError:
     """Return the error for a right that the user lacks. right: in words. role: that gives it."""
     user = f"{options.user} has" if options.user else "you have"
-    return UsageError(f"{user} no right to {right}: {role} gives it, see {_ROLES}")
+    return UsageError(f"{user} no right to {right}: {role} gives it, see {ROLES}")

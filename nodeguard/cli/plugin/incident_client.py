@@ -24,11 +24,13 @@ from nodeguard.cli.aggregator_client import NotFoundError
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.plugin.cluster import ask, missing_right
 from nodeguard.cli.plugin.options import ClusterOptions
+from nodeguard.cli.plugin.pod import has_exec
 from nodeguard.cli.usage import UsageError
 from nodeguard.fleet.act.clears import with_answers
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.fleet_api.unreported import UNRESOLVED
 from nodeguard.kube.action_object import decode_action
 from nodeguard.kube.action_store import actions_path
 from nodeguard.kube.client import ApiClient, ApiError
@@ -43,7 +45,6 @@ from nodeguard.model.policy import default_policy
 _GROUP = "nodeguard.dev"
 # A name of an object; a person may write something else, such as NODE/CHECK.
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
-_UNRESOLVED = frozenset(IncidentState) - {IncidentState.RESOLVED}
 
 _Response = TypeVar("_Response", bound=Struct)
 
@@ -62,7 +63,7 @@ class IncidentClient:
         address = urlsplit(target)
         name, query = unquote(address.path.partition("/")[2]), parse_qs(address.query)
         node = query.get("node", [""])[0]
-        objects = ask(self._options, partial(_read, self._options, name))
+        objects = ask(self._options, partial(read_objects, self._options, name))
         now = current_instant()
         planner, decisions = self._restored(objects, node)
         service = ServiceState("", is_leader=False, started=now.mono, decisions=decisions)
@@ -72,7 +73,7 @@ class IncidentClient:
         else:
             states = _states(query.get("state", []))
             # Of a node also those that belong to the incident of a domain.
-            response = list_incidents(planner, service, now, states or (_UNRESOLVED if node else ()))
+            response = list_incidents(planner, service, now, states or (UNRESOLVED if node else ()))
         if not isinstance(response, schema):
             raise NotFoundError(f"incident '{name}' not found: see nodeguard get incidents --all")
         return response
@@ -85,7 +86,7 @@ class IncidentClient:
         return ask(self._options, partial(self._decide, name, body))
 
     async def _decide(self, name: str, wanted: IncidentAction, client: ApiClient) -> ActionResult:
-        planner, recorded = self._restored(await _read(self._options, name, client))
+        planner, recorded = self._restored(await read_objects(self._options, name, client))
         # It records decisions about incidents only.
         actions = KubernetesOperatorActions(client, self._options.namespace, lambda _: None, lambda _: ())
         decisions = IncidentDecisions(planner, actions, recorded, current_instant().wall)
@@ -94,7 +95,7 @@ class IncidentClient:
         except (RefusedError, OperatorActionError) as error:
             raise UsageError(str(error)) from None
 
-    def _restored(self, objects: _Objects, node: str = "") -> tuple[Planner, Mapping[str, OperatorDecision]]:
+    def _restored(self, objects: Objects, node: str = "") -> tuple[Planner, Mapping[str, OperatorDecision]]:
         """Return a planner with the incidents of a node, or of all, and the decisions with their answers."""
         incidents = [incident for item in objects.incidents if (incident := to_incident(item)) is not None]
         planner = Planner(self._policy, self._checks)
@@ -113,7 +114,7 @@ def may_decide_in_pod(options: ClusterOptions) -> bool:
 
 
 async def _may_decide_in_pod(options: ClusterOptions, client: ApiClient) -> bool:
-    if await has_right(client, Right("create", "", "pods/exec", options.namespace)):
+    if await has_exec(options, client):
         return True
     if await has_right(client, Right("patch", _GROUP, "nodeincidents", "")):
         return False
@@ -125,20 +126,20 @@ def _states(names: list[str]) -> frozenset[IncidentState]:
     return frozenset(state for state in IncidentState if {"all", state.slug} & set(names))
 
 
-class _Objects(NamedTuple):
+class Objects(NamedTuple):
     """What the cluster has. actions: None where none is needed, or the user may not read them."""
 
     incidents: Sequence[ObservedIncident]
     actions: Sequence[NodeAction] | None
 
 
-async def _read(options: ClusterOptions, name: str, client: ApiClient) -> _Objects:
+async def read_objects(options: ClusterOptions, name: str, client: ApiClient) -> Objects:
     """Read an incident, or all if the name is empty, and the answers to clears. Raises UsageError and
     ApiError.
     """
     incidents = await _incidents(options, name, client)
     if not any(item.decision.clear for item in incidents):
-        return _Objects(incidents, None)
+        return Objects(incidents, None)
     try:
         seen = [
             decode_action(item) async for item in list_objects(client, actions_path(options.namespace), Raw)
@@ -146,15 +147,15 @@ async def _read(options: ClusterOptions, name: str, client: ApiClient) -> _Objec
     except ApiError as error:
         if error.status not in {403, 404}:
             raise
-        return _Objects(incidents, None)
-    return _Objects(incidents, [item.action for item in seen if item.action is not None])
+        return Objects(incidents, None)
+    return Objects(incidents, [item.action for item in seen if item.action is not None])
 
 
 async def _incidents(options: ClusterOptions, name: str, client: ApiClient) -> list[ObservedIncident]:
     path = f"/apis/{API_VERSION}/nodeincidents"
     try:
         if name:
-            objects = await _named(client, f"{path}/{name}") if _NAME.fullmatch(name) else []
+            objects = await object_named(client, path, name)
         else:
             objects = [item async for item in list_objects(client, path, Raw)]
         return [decoded(decode_incident, bytes(item), "a NodeIncident") for item in objects]
@@ -170,10 +171,12 @@ async def _incidents(options: ClusterOptions, name: str, client: ApiClient) -> l
         raise
 
 
-async def _named(client: ApiClient, path: str) -> list[Raw]:
-    """Return the object at a path, as a list; empty if there is none. Raises ApiError."""
+async def object_named(client: ApiClient, path: str, name: str) -> list[Raw]:
+    """Return the object of a name below a path, as a list; empty if there is none. Raises ApiError."""
+    if not _NAME.fullmatch(name):
+        return []
     try:
-        return [await get_object(client, path, Raw)]
+        return [await get_object(client, f"{path}/{name}", Raw)]
     except ApiError as error:
         if error.status == 404:
             return []

@@ -31,7 +31,7 @@ _AGENT = "nodeguard-agent"
 AGENT_ROOT = "/host"
 _POD = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
-_ROLE = "the Role nodeguard-admin (value roles.admin.enabled of the chart)"
+ADMIN_ROLE = "the Role nodeguard-admin (value roles.admin.enabled of the chart)"
 
 
 class _DeploymentStatus(Struct, frozen=True):
@@ -99,7 +99,7 @@ async def find_pod(options: ClusterOptions, client: ApiClient) -> str:
     except ApiError as error:
         if error.status == 403:
             right = f"read the Lease {LEASE_NAME} in the namespace {namespace}"
-            raise missing_right(options, right, _ROLE) from None
+            raise missing_right(options, right, ADMIN_ROLE) from None
         if error.status == 404:
             return await _without_lease(client, namespace)
         raise
@@ -126,9 +126,23 @@ async def find_agent(options: ClusterOptions, client: ApiClient) -> str:
 
 async def _require_exec(options: ClusterOptions, client: ApiClient) -> None:
     """Check that the user may run commands in pods. Raises UsageError and ApiError."""
-    if not await has_right(client, Right("create", "", "pods/exec", options.namespace)):
-        right = f"run commands in pods of the namespace {options.namespace}"
-        raise missing_right(options, right, _ROLE)
+    if not await has_exec(options, client):
+        raise missing_exec(options)
+
+
+def may_run_in_pod(options: ClusterOptions) -> bool:
+    """Return whether the user may run commands in pods. Raises UsageError."""
+    return ask(options, partial(has_exec, options))
+
+
+async def has_exec(options: ClusterOptions, client: ApiClient) -> bool:
+    """Return whether the user may run commands in pods. Raises ApiError."""
+    return await has_right(client, Right("create", "", "pods/exec", options.namespace))
+
+
+def missing_exec(options: ClusterOptions) -> UsageError:
+    """Return the error for a user who may not run commands in pods."""
+    return missing_right(options, f"run commands in pods of the namespace {options.namespace}", ADMIN_ROLE)
 
 
 async def _without_lease(client: ApiClient, namespace: str) -> str:

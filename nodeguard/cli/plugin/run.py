@@ -1,4 +1,4 @@
-"""The commands of `kubectl nodeguard`: here, from NodeIncidents, or in the pod of the leader."""
+"""The commands of `kubectl nodeguard`: here, from Nodes and NodeIncidents, or in the pod of the leader."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _USAGE = f"""\
 usage: kubectl nodeguard [OPTION]… COMMAND [OPTION]…
 
 The nodeguard command for a cluster, with your rights there. Commands for the fleet run in the pod of the
-active aggregator, by kubectl exec. get incidents and describe incident read NodeIncidents, and incidents
-writes them if you may not run commands in pods. The others run here.
+active aggregator, by kubectl exec. get incidents and describe incident read NodeIncidents. If you may not run
+commands in pods, incidents writes them, and get nodes and describe node read Nodes. The others run here.
 
 Options, as of kubectl:
   --context NAME, --kubeconfig FILE  the cluster
@@ -50,17 +50,22 @@ def run_plugin(words: Sequence[str]) -> int:
     if place is Route.HERE:
         return _run_here(cluster, command)
     try:
-        from nodeguard.cli.plugin.incident_client import (  # noqa: PLC0415 - needs the aggregator's packages
-            IncidentClient,
-            may_decide_in_pod,
+        # They need the aggregator's packages.
+        from nodeguard.cli.plugin.incident_client import may_decide_in_pod  # noqa: PLC0415
+        from nodeguard.cli.plugin.node_client import NodeClient  # noqa: PLC0415
+        from nodeguard.cli.plugin.pod import (  # noqa: PLC0415
+            AGENT_ROOT,
+            may_run_in_pod,
+            run_in_pod,
+            run_on_node,
         )
-        from nodeguard.cli.plugin.pod import AGENT_ROOT, run_in_pod, run_on_node  # noqa: PLC0415
     except ModuleNotFoundError:
         raise UsageError(MISSING_EXTRA) from None
-    if place is Route.DECISION:
-        place = Route.POD if may_decide_in_pod(cluster) else Route.INCIDENTS
+    may_use_pod = {Route.DECISION: may_decide_in_pod, Route.NODES: may_run_in_pod}.get(place)
+    if may_use_pod is not None:
+        place = Route.POD if may_use_pod(cluster) else Route.INCIDENTS
     if place is Route.INCIDENTS:
-        options.connect = lambda _: IncidentClient(cluster)
+        options.connect = lambda _: NodeClient(cluster)
         code: int = module.run(options)
         return code
     # In a pod all operators are the same user.

@@ -14,6 +14,7 @@ from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.component import ComponentView
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
 from nodeguard.fleet_api.schema.status import BudgetView
+from nodeguard.fleet_api.schema.unreported import UnreportedSummary
 from nodeguard.fleet_api.text.check import clearing_text
 from nodeguard.fleet_api.text.domain import domain_state
 from nodeguard.fleet_api.text.phrases import STYLES, budget_name, check_name, node_notes
@@ -95,11 +96,14 @@ def _line(cells: Sequence[StyledText], widths: Sequence[int]) -> StyledLine:
 
 
 class Column(NamedTuple):
-    """A column of a table. cell: of an item. wide: whether only `-o wide` shows it."""
+    """A column of a table. cell: of an item. wide: whether only `-o wide` shows it. reported: whether only
+    nodes with reports have it (True), or only those without (False); None for both.
+    """
 
     header: str
     cell: Callable[[Any], str | StyledText]
     wide: bool = False
+    reported: bool | None = None
 
 
 class ResourceTable(NamedTuple):
@@ -131,7 +135,12 @@ def resource_lines(
     the aggregator has selected these by a filter.
     """
     if items:
-        columns = [column for column in table.columns if wide or not column.wide]
+        reported = not any(isinstance(item, UnreportedSummary) for item in items)
+        columns = [
+            column
+            for column in table.columns
+            if (wide or not column.wide) and column.reported in {None, reported}
+        ]
         rows = [
             [_cell(column.cell(item), is_last=column is columns[-1]) for column in columns] for item in items
         ]
@@ -176,15 +185,17 @@ NODE_TABLE = ResourceTable(
     lambda node: node.node,
     (
         Column("NODE", lambda node: node.node),
-        Column("HEALTH", lambda node: _health(node.health)),
+        Column("HEALTH", lambda node: _health(node.health), reported=True),
+        Column("WORK", lambda node: node.work, reported=False),
         Column("MARKS", lambda node: StyledText(",".join(node.marks), "suspect")),
-        Column("FINDINGS", lambda node: _number(node.findings)),
+        Column("FINDINGS", lambda node: _number(node.findings), reported=True),
         Column("WORST", lambda node: node.worst),
-        Column("REPORT", lambda node: _age(node.last_report_age)),
+        Column("REPORT", lambda node: _age(node.last_report_age), reported=True),
+        Column("AGE", lambda node: _age(node.age), reported=False),
         Column("GPUS", lambda node: _number(node.gpus), wide=True),
-        Column("POOL", lambda node: node.pool, wide=True),
-        Column("DRIVER", lambda node: node.driver, wide=True),
-        Column("PLATFORM", lambda node: node.platform, wide=True),
+        Column("POOL", lambda node: node.pool, wide=True, reported=True),
+        Column("DRIVER", lambda node: node.driver, wide=True, reported=True),
+        Column("PLATFORM", lambda node: node.platform, wide=True, reported=True),
         Column("NOTES", node_notes),
     ),
 )

@@ -156,8 +156,8 @@ class NodeView(Struct, frozen=True):
     last_report: str
     """Time of the latest report; empty before the first."""
     last_report_age: float | None
-    stale: bool
-    """Whether the node has no current report."""
+    stale: bool | None
+    """Whether the node has no current report; null where no report is read."""
     boot_id: str
     """Identity of the node's present boot."""
     agent_version: str
@@ -240,8 +240,8 @@ class NodeSummary(Struct, frozen=True):
     node: str
     health: str
     """Current health; `unknown` without a current report or without any evaluated check."""
-    stale: bool
-    """Whether the node has no current report."""
+    stale: bool | None
+    """Whether the node has no current report; null where no report is read."""
     marks: tuple[str, ...] = ()
     """Marks of the node and its devices."""
     withheld: int = 0

@@ -36,10 +36,14 @@ _EFFECTS = {
 }
 
 
-def incident_view(incident: IncidentView) -> View:
-    """Return the view: what it is, what to do, its marks, and its symptoms with their evidence."""
+def incident_view(incident: IncidentView, *, is_part: bool = False) -> View:
+    """Return the view: what it is, what to do, its marks, and its symptoms with their evidence. is_part:
+    whether it is part of the view of its node.
+    """
     health = incident.health.value
-    sections = [Section(badge_heading(health, health, _title(incident)), tuple(_facts(incident)))]
+    subjects = [Subject("incident", incident.name)] if is_part else _subjects(incident)
+    facts = (*_facts(incident), *([see(*subjects)] if subjects else ()))
+    sections = [Section(badge_heading(health, health, _title(incident)), facts)]
     if incident.guidance is not None:
         sections.append(guidance_section(incident.guidance))
     sections += map(mark_section, incident.marks)
@@ -140,8 +144,6 @@ def _facts(incident: IncidentView) -> Iterator[Field]:
     if incident.false_alarm is not None:
         statement = "withdrawn" if incident.false_alarm.withdrawn else "recorded"
         yield Field("false alarm", f"{statement} by {incident.false_alarm.text}")
-    if subjects := _subjects(incident):
-        yield see(*subjects)
 
 
 def _state_facts(incident: IncidentView) -> Iterator[Field]:

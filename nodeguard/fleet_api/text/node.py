@@ -11,6 +11,7 @@ from nodeguard.fleet_api.action import drain_purpose
 from nodeguard.fleet_api.schema.action import ActionView
 from nodeguard.fleet_api.schema.job import JobOutcomeView
 from nodeguard.fleet_api.schema.node import ChargeView, MarkRequestView, MarkView, NodeView
+from nodeguard.fleet_api.schema.unreported import UnreportedNode
 from nodeguard.fleet_api.text.drain import drain_fields
 from nodeguard.fleet_api.text.fault import (
     NodeFault,
@@ -20,6 +21,7 @@ from nodeguard.fleet_api.text.fault import (
     is_of_domain,
     node_faults,
 )
+from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.job import job_fields, rejected_pods_fields
 from nodeguard.fleet_api.text.phrases import (
     budgets_text,
@@ -42,15 +44,22 @@ from nodeguard.model.target import target_label
 
 def node_view(node: NodeView) -> View:
     """Return the view: its state, a card for each degraded domain and each fault, then mark requests, budgets
-    and the other incidents.
+    and the other incidents. Without reports, the incidents have the cards of faults.
     """
     heading = badge_heading(node.health, node.health, f"{node.node}: {_summary(node)}.")
-    faults = node_faults(node)
+    incidents = node.open_incidents if isinstance(node, UnreportedNode) else ()
+    with_card = {mark for incident in incidents for mark in incident.marks}
+    faults = [fault for fault in node_faults(node) if with_card.isdisjoint(fault.marks)]
     last = (*_requests(node), *_last(node), *_other_incidents(node, faults))
     return View(
         (
             Section(heading, tuple(_facts(node))),
             *(_domain(mark) for mark in node.marks if is_of_domain(mark)),
+            *(
+                section
+                for incident in incidents
+                for section in incident_view(incident, is_part=True).sections
+            ),
             *map(fault_section, faults),
             *((Section(None, last),) if last else ()),
         )
@@ -102,7 +111,8 @@ def _summary(node: NodeView) -> str:
     elif node.findings:
         text = "not marked"
     else:
-        text = "all checks passed" if node.health_known else "health unknown"
+        unknown = "no mark, health not read" if isinstance(node, UnreportedNode) else "health unknown"
+        text = "all checks passed" if node.health_known else unknown
     if node.unknown_taints:
         text = f"tainted, but not by nodeguard ({first_names(node.unknown_taints)}); {text}"
     return f"{text}; cordoned by an operator" if node.cordoned_by_user else text
@@ -142,6 +152,8 @@ def _advice(node: NodeView, work: str, subject: str) -> str:
 
 def _facts(node: NodeView) -> Iterator[Field]:
     yield _report(node)
+    if isinstance(node, UnreportedNode) and node.condition:
+        yield Field("condition", node.condition)
     if node.refused_messages is not None:
         yield refused_field(node.refused_messages)
     for fault in node.injected_faults:
@@ -177,8 +189,10 @@ def _identity(node: NodeView) -> Iterator[Field]:
     )
     if any(versions):
         yield Field("runs", ", ".join(filter(None, versions)))
-    pool = f"pool {node.pool}" if node.pool else "no pool"
-    yield Field("hardware", f"{count_noun(node.gpus, 'GPU')}; {pool}")
+    pool = f"; pool {node.pool}" if node.pool else "; no pool"
+    if isinstance(node, UnreportedNode):
+        pool = ""  # the policy has it
+    yield Field("hardware", f"{count_noun(node.gpus, 'GPU')}{pool}")
     if node.domains:
         domains = tuple(Subject("domain", domain) for domain in node.domains)
         yield Field("domains", ", ".join(node.domains), subjects=domains)
@@ -229,6 +243,8 @@ def _operation(node: NodeView) -> Iterator[Field]:
 
 
 def _report(node: NodeView) -> Field:
+    if isinstance(node, UnreportedNode):
+        return Field("not read", node.not_read, name_style="warning")
     if node.last_report_age is None:
         text = "none since this aggregator started: check that the agent runs and reaches it"
         return Field("last report", text, name_style="warning")
@@ -274,6 +290,8 @@ def _last(node: NodeView) -> Iterator[Field]:
 def _other_incidents(node: NodeView, faults: Sequence[NodeFault]) -> Iterator[Field]:
     """Yield the incidents that no card has: those of domains and checks, and those that are over."""
     with_card = {fault.incident.name for fault in faults if fault.incident is not None}
+    if isinstance(node, UnreportedNode):
+        with_card |= {incident.name for incident in node.open_incidents}
     for incident in node.incidents:
         if incident.name not in with_card:
             state = "" if incident.state == IncidentState.RESOLVED else incident.state.phrase

@@ -118,7 +118,7 @@ def node_notes(node: NodeSummary) -> str:
     """Return the state of a node in a list: its report, operators' settings, marks, and the worst finding."""
     notes = (
         "stale" if node.stale and node.last_report_age is not None else "",
-        "no report yet" if node.last_report_age is None else "",
+        "no report yet" if node.stale and node.last_report_age is None else "",
         f"hold: {node.hold}" if node.hold else "",
         f"maintenance: {node.maintenance}" if node.maintenance else "",
         f"{count_noun(node.withheld, 'mark')} withheld" if node.withheld else "",
