@@ -114,7 +114,7 @@ def _condition(node: Node) -> str:
     condition = node.condition
     if condition is None:
         return ""
-    return f"{HEALTHY_CONDITION} is {condition.status}, {condition.reason}: {condition.message}"
+    return f"{HEALTHY_CONDITION} is {condition.status}, {condition.reason}: {condition.short_message}"
 
 
 async def _read(options: ClusterOptions, name: str, client: ApiClient) -> _Cluster:

@@ -157,3 +157,12 @@ def test_what_is_not_there_or_not_readable_is_an_error(connect: Connect) -> None
     refusing = connect(Server(refused={"/api/v1/nodes": 403}))
     with pytest.raises(UsageError, match="no right to read Nodes: the ClusterRole nodeguard-viewer gives it"):
         listed(refusing)
+
+
+def test_the_condition_is_shown_within_the_limit_of_its_message(connect: Connect) -> None:
+    item = node("gpu-7")
+    long = {"type": "NodeguardHealthy", "status": "False", "reason": "GPUFault", "message": "x" * 5000}
+    item["status"]["conditions"] = [long]
+    described = connect(Server(item)).get("nodes/gpu-7", NodeView)
+    assert isinstance(described, UnreportedNode)
+    assert described.condition == f"NodeguardHealthy is False, GPUFault: {'x' * 1024}"
