@@ -58,9 +58,13 @@ class StoppedAgents:
         self._recorded.update(names)
 
     def update(self, stale: Set[str], now: Instant) -> StoppedChanges:
-        """Update which agents have stopped. stale: uids of all nodes with stale agents."""
-        self.stale, before = stale, self.since
+        """Update which agents have stopped. stale: uids of all nodes with stale agents; the same object as in
+        the latest update if none became stale, reported or is gone since.
+        """
+        is_same, self.stale, before = stale is self.stale, stale, self.since
         missing = self._new_missing(now)
+        if is_same and not missing:
+            return StoppedChanges(set(), set(), set())
         self.missing = {uid for uid in self.missing if uid in self._state.nodes} | missing
         stopped = {uid for uid in stale if self._has_stopped(uid)}
         self.since = {uid: before.get(uid, now.mono) for uid in stopped}
