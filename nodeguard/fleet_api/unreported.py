@@ -27,7 +27,7 @@ from nodeguard.model.projection import project
 UNRESOLVED = frozenset(IncidentState) - {IncidentState.RESOLVED}
 
 # Only the plan of the leader has the condition of a release.
-_NOT_READ = ReleaseWaitView("evaluation", "not read")
+_NOT_READ = ReleaseWaitView("evaluation", "what only the aggregator knows")
 
 
 def list_unreported(

@@ -98,14 +98,14 @@ def test_a_mark_without_an_incident_shows_its_check() -> None:
     assert node is not None
     text = look(node_view(node))
     assert "QUARANTINE  gpu-lost - GPU 0000:3b:00\n" in text
-    assert "  waiting for not read\n" in text
+    assert "  waiting for what only the aggregator knows\n" in text
 
 
 def test_a_node_in_full_has_its_marks_and_incidents_and_no_budgets_or_waits() -> None:
     fleet = fleet_of()
     node, other = described(fleet), describe_node(fleet.planner, READER, "node-0", fleet.now)
     assert other is not None
-    assert [mark.wait.message for mark in node.marks] == ["not read"]
+    assert [mark.wait.message for mark in node.marks] == ["what only the aggregator knows"]
     assert [replace(mark, wait=other.marks[0].wait) for mark in node.marks] == list(other.marks)
     [incident] = node.open_incidents
     assert (incident.name, incident.marks) == (other.incidents[0].name, node.marks)
