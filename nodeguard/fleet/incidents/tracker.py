@@ -16,13 +16,8 @@ from nodeguard.fleet.decide.observed_marks import NodeRemoval, PlanObservation
 from nodeguard.fleet.decide.release import ReleaseWait, cause_key
 from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve, still_marked, update_incident
 from nodeguard.fleet.incidents.limits import MAX_SHARED
-from nodeguard.fleet.incidents.node_incidents import (
-    NodeIncidents,
-    NodeSituation,
-    incidents_of,
-    silenced_checks,
-    unconfirmed_until,
-)
+from nodeguard.fleet.incidents.node_incidents import NodeIncidents, incidents_of
+from nodeguard.fleet.incidents.node_situation import NodeSituation, silenced_checks, unconfirmed_until
 from nodeguard.fleet.incidents.parent_incidents import ParentIncidents, Subject
 from nodeguard.fleet.incidents.recorded_incidents import RecordedIncidents
 from nodeguard.fleet.state.fleet_state import FleetState
