@@ -107,3 +107,14 @@ def test_a_pod_of_two_leaves_is_degraded_if_both_are_affected(others: int, domai
     fails(made, (*range(40, 46), *range(48, 48 + others)))
     wait(made, 300.0)
     assert degraded(made) == {domain}
+
+
+@pytest.mark.parametrize(
+    ("pause", "domains"), [(150.0, {f"fabric/p0/r{leaf}" for leaf in range(5)}), (30.0, {"fabric/p0"})]
+)
+def test_leaves_that_restart_one_after_the_other_are_not_their_pod(pause: float, domains: set[str]) -> None:
+    made = fleet()
+    for leaf in range(5):
+        fails(made, range(8 * leaf, 8 * leaf + 8))
+        wait(made, pause)
+    assert degraded(made) == domains
