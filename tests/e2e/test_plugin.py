@@ -116,7 +116,7 @@ def a_viewer_reads_marks_and_nothing_of_reports(reader: Laptop, fleet: Fleet) ->
     assert "node 'gpu-9' not found" in reader.run("get", "nodes", "gpu-9", code=3)
     described = json.loads(reader.run("describe", "node", NODE, "-o", "json"))
     [mark] = described["marks"]
-    assert mark["wait"]["message"] == "not read"
+    assert mark["wait"]["message"] == "what only the aggregator knows"
     assert {**mark, "wait": 0, "age": 0} == {**answered["marks"][0], "wait": 0, "age": 0}
     assert (described["findings"], described["budgets"], described["stale"]) == ([], [], None)
     [incident] = described["open_incidents"]
