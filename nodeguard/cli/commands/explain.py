@@ -49,6 +49,8 @@ _MAX_ALSO = 8
 _CHANGING_NUMBER = re.compile(r"\d+(?:[.,:/e+-]+\d+)+|\d{4,}")
 # Colors of a terminal, as dmesg, grep and programs also write them to a file if they are asked to.
 _COLORS = re.compile(r"\x1b\[[\d;]*[mK]")
+# A shell reports a process that a signal ended with 128 and the number of the signal.
+_SIGNAL_BASE = 128
 _FLEET = ("node", "incident", "domain")
 
 
@@ -98,7 +100,7 @@ def _condense(text: str) -> str:
 def _explained(catalogue: Catalogue, signals: Mapping[str, Signal], text: str) -> tuple[object, View] | None:
     """Return the document and the view of the first thing that a text names or quotes; None for none."""
     if (code := _code(catalogue, text)) is not None:
-        return code, _code_view(catalogue, code)
+        return code, _code_view(catalogue, code, is_bare=text.isdigit())
     if (check := _check(catalogue, text.removeprefix("check "))) is not None:
         return check, explain_check(check)
     if (fault_class := _fault_class(catalogue, text)) is not None:
@@ -202,11 +204,16 @@ def _code(catalogue: Catalogue, text: str) -> CodeOutput | None:
     return sxid_output(catalogue, number) if is_sxid else xid_output(catalogue, number)
 
 
-def _code_view(catalogue: Catalogue, output: CodeOutput) -> View:
+def _code_view(catalogue: Catalogue, output: CodeOutput, *, is_bare: bool = False) -> View:
+    """Return the view of a code. is_bare: of a number that may be an exit code instead."""
     is_sxid = output.kind == "sxid"
     rows: list[Row] = list(code_rows(output))
     if output.code in (catalogue.xids if is_sxid else catalogue.sxids):
         rows.append(Field("see also", f"nodeguard explain {'xid' if is_sxid else 'sxid'} {output.code}"))
+    if is_bare and output.code > _SIGNAL_BASE:
+        exit_code = f"exit code {output.code}"
+        if find_program_message(catalogue.program_messages, exit_code) is not None:
+            rows.append(Field("see also", f"nodeguard explain '{exit_code}'"))
     title = output.summary if output.listed else "not in this version's table"
     return explanation(f"{'SXid' if is_sxid else 'Xid'} {output.code}", title, rows)
 

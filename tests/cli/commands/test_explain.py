@@ -143,6 +143,17 @@ def test_an_xid_names_the_checks_that_use_it(capsys: pytest.CaptureFixture[str])
     assert printed(capsys, "xid", "13").endswith("checks gpu-xid-workload")
 
 
+def test_a_number_that_may_be_an_exit_code_refers_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """A container that is asked to end has exit code 143; Xid 143 is fatal."""
+    assert main(["explain", "143"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Xid 143 - ")
+    assert "see also      nodeguard explain 'exit code 143'" in printed
+    for words in (["xid", "143"], ["79"]):
+        assert main(["explain", *words]) == 0
+        assert "exit code" not in capsys.readouterr().out
+
+
 def test_an_unlisted_code_is_reported_as_unlisted(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "xid", "999")
     assert text.startswith("Xid 999 - not in this version's table")
