@@ -103,10 +103,23 @@ def are_programs_first(verdict: Verdict) -> bool:
 def are_gpus_unsuspected(verdict: Verdict, errors: Iterable[ApplicationError]) -> bool:
     """Return whether each error names its GPU, and no finding is about such a GPU or one of its links."""
     gpus = {error.target for error in errors}
-    suspects = {target for finding in verdict.findings for target in (finding.target, *finding.targets)}
     return NODE not in gpus and not any(
-        target == gpu or target.startswith(f"{gpu}/") for gpu in gpus for target in suspects
+        _is_about(finding, gpu) for gpu in gpus for finding in verdict.findings
     )
+
+
+def suspected_gpus(verdict: Verdict, targets: Iterable[str]) -> list[str]:
+    """Return the targets, except the node, that have a suspect or fatal finding or a link with one."""
+    faults = [finding for finding in verdict.findings if finding.health.rank > Health.WARNING.rank]
+    return [
+        target for target in targets if target != NODE and any(_is_about(fault, target) for fault in faults)
+    ]
+
+
+def _is_about(finding: Finding, gpu: str) -> bool:
+    """Return whether a finding is about a GPU or one of its links."""
+    targets = (finding.target, *finding.targets)
+    return any(target == gpu or target.startswith(f"{gpu}/") for target in targets)
 
 
 def _worst(findings: Sequence[Finding]) -> str:

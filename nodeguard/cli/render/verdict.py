@@ -18,6 +18,7 @@ from nodeguard.cli.render.conclusion import (
     no_commands,
     preceding_fault,
     process_text,
+    suspected_gpus,
 )
 from nodeguard.cli.render.terminal import format_time
 from nodeguard.cli.scope import reported_health
@@ -203,8 +204,9 @@ def _program_errors(text: VerdictText, detail: Detail) -> Iterator[Field]:
             where = "" if error.target == NODE else f"{_short(error.target, error.hardware)}, "
             yield Field("application", f"{where}{error_text(error, text.instant.wall)}")
         hidden = len(listed) - detail.errors
-        more = f"{count_noun(hidden, 'other error')} before: see -o json. " if hidden > 0 else ""
-        yield Field("", f"{more}{_cause(text, listed)}{remedy}")
+        option = "-v" if detail.errors < EVERYTHING.errors else "-o json"
+        more = f"{count_noun(hidden, 'other error')} before: see {option}. " if hidden > 0 else ""
+        yield Field("", f"{more}{_cause_and_remedy(text, listed, remedy)}")
 
 
 def _notes(text: VerdictText, detail: Detail) -> Iterator[Field]:
@@ -219,15 +221,21 @@ def _notes(text: VerdictText, detail: Detail) -> Iterator[Field]:
         )
 
 
-def _cause(text: VerdictText, errors: Sequence[ApplicationError]) -> str:
-    """Return whether the node may have caused the errors of applications; empty if a check suspects it."""
+def _cause_and_remedy(text: VerdictText, errors: Sequence[ApplicationError], remedy: str) -> str:
+    """Return whether the node may have caused the errors of applications, as far as it is known, and what to
+    do. remedy: for the program.
+    """
     verdict = text.verdict
     if is_healthy(verdict) and not text.is_partial:
-        return "The program caused this error. The node is healthy. "
-    if not verdict.evaluated or not are_gpus_unsuspected(verdict, errors):
-        return ""
+        return f"The program caused this error. The node is healthy. {remedy}"
     gpus = {error.target: _short(error.target, error.hardware) for error in errors}
-    return f"No check finds a fault of {first_names(gpus.values())}. "
+    if suspects := suspected_gpus(verdict, gpus):
+        names = first_names(gpus[target] for target in suspects)
+        others = f" {remedy}" if len(suspects) < len(gpus) else ""
+        return f"A check finds a fault of {names}: act on it first.{others}"
+    if not verdict.evaluated or not are_gpus_unsuspected(verdict, errors):
+        return remedy
+    return f"No check finds a fault of {first_names(gpus.values())}. {remedy}"
 
 
 def _short(target: str, hardware: Hardware | None) -> str:

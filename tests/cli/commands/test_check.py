@@ -204,7 +204,11 @@ def test_an_error_of_a_program_on_a_healthy_node_is_attributed_to_it(
     main(["check", "--from", str(bundle_path("driver-hung"))])
     assert "No check finds a fault of GPU 0." in capsys.readouterr().out
     main(["check", "--from", str(bundle_path("gpu-programs-die"))])
-    assert "No check finds a fault" not in capsys.readouterr().out
+    output = " ".join(capsys.readouterr().out.split())
+    assert "No check finds a fault" not in output
+    assert "A check finds a fault of GPU 4: act on it first." in output
+    assert "Debug the program" not in output
+    assert "1 other error before: see -v." in output
 
 
 def test_the_same_commands_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -261,6 +261,29 @@ def test_a_warning_elsewhere_comes_after_the_errors_of_programs(
 
 
 @pytest.mark.parametrize(
+    ("target", "health", "is_suspected"),
+    [
+        (GPU, Health.FATAL, True),
+        (f"{GPU}/nvlink/3", Health.SUSPECT, True),
+        (GPU, Health.WARNING, False),
+        ("gpu/0000:5d:00", Health.FATAL, False),
+        (NODE, Health.FATAL, False),
+    ],
+)
+def test_an_error_of_a_program_on_a_suspected_gpu_names_the_fault_first(
+    target: str, health: Health, *, is_suspected: bool
+) -> None:
+    killed = Evidence("kmsg", "NVRM: Xid", NOW.wall - 900, pid=7, meaning="Illegal memory access (Xid 31)")
+    program = finding(
+        "gpu-xid-workload", GPU, health=Health.OK, action=Action.RESTART_WORKLOAD, evidence=(killed,)
+    )
+    text = " ".join(
+        " ".join(printed(verdict(finding("a", target, health=health), informational=(program,)))).split()
+    )
+    assert ("A check finds a fault of GPU 0" in text) == is_suspected
+
+
+@pytest.mark.parametrize(
     ("item", "line"),
     [
         (ReadFailure("nvml", (NODE,), "nvml", "it hangs"), "not read    nvml: it hangs"),
