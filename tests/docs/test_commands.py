@@ -147,6 +147,8 @@ def journalctl(words: Sequence[str]) -> None:
     if words[0] == "-t":
         assert f"logger -t {words[1]} " in (DAEMONSET / "slurm/nodeguard-healthcheck").read_text()
         return
+    if "-k" in words:  # the log of the kernel
+        return
     assert f"{words[words.index('-u') + 1]}.service" in UNITS
 
 

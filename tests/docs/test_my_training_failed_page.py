@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 
@@ -31,6 +32,16 @@ def test_each_transcript_is_what_its_command_prints(
         # An ellipsis is any number of lines.
         pattern = "".join(".*" if line == "…" else f"{re.escape(line)}\n" for line in shown)
         assert re.fullmatch(pattern, printed, re.DOTALL), (block.section, printed)
+
+
+def test_a_log_shows_its_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    command = "nodeguard explain - < train.log"
+    assert f"`{command}`" in text(PAGE)
+    log = "step 1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(log))
+    assert main(["explain", "-"]) == 0
+    record_command(command)
+    assert "caused by     the program" in capsys.readouterr().out
 
 
 def output(command: str, block: Block, capsys: pytest.CaptureFixture[str]) -> str:
