@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from fixtures.bundles import bundle_path
+from tests.docs.pages import blocks
 from tests.executors.receiver import documented_receiver
 from tests.paths import ROOT
 from tests.slurm.cluster import SlurmCluster, running_slurm
@@ -141,6 +142,53 @@ def test_a_rehearsal_drains_a_healthy_node(site: Site) -> None:
     site.node.install("nodeguard", program)
     assert site.node.run("gpu-1", NODEGUARD_FROM="fixtures/gpu-off-bus") == 1
     assert site.slurm.reason("gpu-1").startswith("nodeguard: GPU lost")
+
+
+_SITE_CHECK = """
+version: 1
+family: site
+checks:
+  - id: too-many-gpus
+    title: Too many GPUs
+    target: node
+    health: fatal
+    action: monitor
+    when: {signal: gpu.count, at_least: 2, for: 5m}
+    message: "{gpu.count} GPUs"
+    remedy: Remove a GPU.
+    description: A rule of the site.
+    source: Site policy.
+"""
+
+
+def test_the_documented_script_runs_the_checks_of_the_site_and_its_own_program(
+    site: Site, tmp_path: Path
+) -> None:
+    checks = tmp_path / "site.yaml"
+    page = "docs/tasks/write-a-check.md"
+    [printed] = [block.text for block in blocks(page) if block.language == "sh"]
+    own = site.node.install("own", f"touch {tmp_path}/ran")
+    paths = {
+        "/etc/nodeguard/checks.d": str(tmp_path),
+        "/etc/slurm/nodeguard-healthcheck": str(site.node.script),
+        "/usr/sbin/nhc": str(own),
+    }
+    for path, here in paths.items():
+        assert path in printed
+        printed = printed.replace(path, here)
+    script = tmp_path / "healthcheck"
+    script.write_text(printed)
+    script.chmod(0o755)
+
+    def run() -> int:
+        environment = {**os.environ, "SLURMD_NODENAME": "gpu-1"}
+        return subprocess.run([script], env=environment, timeout=60.0, check=False).returncode
+
+    assert run() == 0
+    assert (tmp_path / "ran").exists()
+    checks.write_text(_SITE_CHECK)
+    assert run() == 1
+    assert site.slurm.reason("gpu-1").startswith("nodeguard: Too many GPUs")
 
 
 def test_without_a_system_log_standard_error_has_the_messages(site: Site) -> None:
