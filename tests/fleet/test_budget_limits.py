@@ -191,6 +191,14 @@ def test_a_third_fatal_node_is_withheld_with_the_used_amount_and_the_limit() -> 
     }
 
 
+def test_the_budget_of_nodes_without_a_pool_is_that_of_the_default_pool() -> None:
+    fleet = Fleet(3, replace(AT_ONCE, budget=Budget(fleet=1.0)))
+    for number in range(2):
+        fleet.report(number, finding("gpu-lost"))
+    fleet.carry_out()
+    assert fleet.reasons() == {"default pool budget has reached its limit: 1 of 1 node quarantined"}
+
+
 def test_a_suspect_node_never_uses_the_reserve() -> None:
     fleet = Fleet(40, replace(AT_ONCE, budget=Budget(suspect=1.0)))
     for number in range(3):

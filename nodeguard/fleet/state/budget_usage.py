@@ -255,5 +255,5 @@ def _name(key: str) -> str:
     if key == FLEET:
         return "fleet budget"
     if key == POOL:
-        return "budget of nodes in no pool"
+        return "default pool budget"
     return f"budget of {key.removeprefix(DOMAIN) if key.startswith(DOMAIN) else key.replace('/', ' ', 1)}"
