@@ -187,7 +187,7 @@ def _budget(budget: Budget, count: int | None) -> str:
     reserved = limits.fleet.reserve
     return (
         f"{nodes} of {all_nodes} may be marked ({fleet}). "
-        f"{reserved} of these marks are kept for quarantine ({reserve}). "
+        f"{reserved} of these marks {'is' if reserved == 1 else 'are'} kept for quarantine ({reserve}). "
         f"Suspect: at most {most} ({suspect}, or what the reserve leaves). {rest}"
     )
 

@@ -54,6 +54,11 @@ def test_the_default_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[
     ]
 
 
+def test_one_mark_is_kept_for_quarantine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, text = printed(tmp_path, capsys, "budget: {fleet: 20%}", "--nodes", "10")
+    assert "1 of these marks is kept for quarantine" in " ".join(text.split())
+
+
 def test_every_part_is_summed_up_also_as_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = printed(tmp_path, capsys, WHOLE, "--nodes", "7500")
     assert code == 0
