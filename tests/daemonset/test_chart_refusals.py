@@ -140,12 +140,14 @@ def test_checks_of_the_site_are_not_compared_with_the_catalogue(helm: Helm) -> N
         ),
         ({"defaultMode": "enforce"}, "Its policy ENFORCES every check, except"),
         ({"defaultMode": "enforce", "pause": True}, "Its policy sets no new marks: `pause` is true."),
+        ({"defaultMode": "enforce", "drain": {"mode": "enforce"}}, "It EVICTS the pods that use"),
     ],
 )
 def test_the_notes_name_what_is_enforced(policy: Mapping[str, Any], line: str, helm: Helm) -> None:
     notes = helm("install", RELEASE, str(CHART), "--dry-run=client", values={"policy": policy})
     assert line in notes
-    assert f"helm test {RELEASE} -n {NAMESPACE}" in notes
+    assert ("EVICTS" in notes) == ("EVICTS" in line)
+    assert f"helm test {RELEASE} -n {NAMESPACE} --logs" in notes
     assert f"kubectl port-forward -n {NAMESPACE} deploy/nodeguard-aggregator 9436" in notes
     assert ("writes nothing to Nodes" in notes) == (
         "writes nothing to Nodes" in line or "in observe mode" in line[:35]
