@@ -49,6 +49,9 @@ _STATES = tuple(state.slug for state in IncidentState)
 _ACTION_STATES = tuple(state.value.lower() for state in ActionState)
 _HEALTHS = (*(health.value for health in Health), "unknown")
 
+# Without the list of agents, these do not count as nodes of the fleet: they may be outside of it.
+_NOT_LISTED = "not listed: Nodes that have no GPUs in their capacity, no mark and no incident"
+
 # Drains without an action that are named.
 _NAMED_DRAINS = 10
 
@@ -101,7 +104,9 @@ def _nodes(options: Namespace) -> ResourceList:
         and (not options.marked or node.marks)
         and (not options.work or node.work in options.work)
     ]
-    notes = (f"not read: {response.not_read}",) if isinstance(response, UnreportedList) else ()
+    notes: tuple[str, ...] = ()
+    if isinstance(response, UnreportedList):
+        notes = (f"not read: {response.not_read}", _NOT_LISTED)
     return ResourceList(response, nodes, notes=notes)
 
 

@@ -109,8 +109,10 @@ def a_viewer_reads_marks_and_nothing_of_reports(reader: Laptop, fleet: Fleet) ->
     for text in (reader.run_printed("kubectl nodeguard get nodes"), reader.run("get", "nodes", "-o", "wide")):
         heading, _, _, *notes = text.splitlines()
         assert not {"HEALTH", "FINDINGS", "REPORT", "DRIVER", "POOL"} & set(heading.split())
-        assert "not read: health, findings, hardware, " in " ".join(notes)
-        assert "Role nodeguard-admin" in " ".join(notes)
+        noted = " ".join(notes)
+        assert "not read: health, findings, hardware, " in noted
+        assert "Role nodeguard-admin" in noted
+        assert "not listed: Nodes that have no GPUs in their capacity, no mark and no incident" in noted
     assert reader.run("get", "nodes", "--marked", "-o", "name") == f"node/{NODE}\n"
     assert reader.run("get", "nodes", "-l", "kubernetes.io/hostname=gpu-8", "-o", "name") == "node/gpu-8\n"
     assert "node 'gpu-9' not found" in reader.run("get", "nodes", "gpu-9", code=3)
