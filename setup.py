@@ -29,11 +29,16 @@ PRINTED = {
 def compiled(*, working_tree: bool) -> bytes:
     sys.path.insert(0, str(ROOT))
     from nodeguard.catalog.catalogue import compile_catalogue, encode_catalogue, fingerprint
+    from nodeguard.config.errors import ConfigError
     from nodeguard.pipeline.signal_registry import all_signals
 
     folder = ROOT / "checks"
     made_from = fingerprint(folder) if working_tree else ()
-    return encode_catalogue(compile_catalogue(folder, all_signals), made_from)
+    try:
+        catalogue = compile_catalogue(folder, all_signals)
+    except ConfigError as error:
+        raise SystemExit(str(error)) from None
+    return encode_catalogue(catalogue, made_from)
 
 
 def readme() -> str:

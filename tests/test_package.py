@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -166,6 +167,19 @@ def test_each_link_of_the_index_page_is_absolute_and_names_a_file(wheel: Path) -
         assert link.startswith("https://"), link
         if link.startswith(files):
             assert (ROOT / link.removeprefix(files).partition("#")[0]).exists(), link
+
+
+def test_an_invalid_check_is_an_error_without_a_traceback(tmp_path: Path) -> None:
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "nodeguard").symlink_to(ROOT / "nodeguard")
+    shutil.copytree(ROOT / "checks", tmp_path / "checks", ignore=shutil.ignore_patterns("compiled.msgpack"))
+    thermal = tmp_path / "checks" / "thermal.yaml"
+    thermal.write_text(thermal.read_text().replace("health: warning", "health: warm", 1))
+    command = [sys.executable, "setup.py", "--quiet", "compile_catalogue"]
+    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert made.returncode == 1
+    assert re.fullmatch(rf"{re.escape(str(thermal))}:\d+: health: .*\n", made.stderr)
 
 
 def test_the_sdist_holds_what_a_build_needs_and_no_tests(sdist: Path, tree: Path) -> None:
