@@ -121,7 +121,8 @@ class CheckSchema(Struct, forbid_unknown_fields=True):
     event fields are replaced."""
     remedy: Sentence
     """What to do, complete without title and message: it begins with a verb and names each thing before a
-    pronoun stands for it. It must agree with `action`; `{action}` is replaced by the finding's action."""
+    pronoun stands for it. It must agree with `action`: a remedy that begins with `Replace` needs
+    `replace-component`; `{action}` is replaced by the finding's action."""
     description: Paragraph
     """Explanation for `nodeguard explain`."""
     source: Sentence

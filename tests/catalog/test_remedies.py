@@ -71,7 +71,8 @@ def test_the_first_step_of_a_remedy_is_found(remedy: str, action: Action | None)
 
 @pytest.mark.parametrize("check", CATALOGUE.checks, ids=lambda check: check.id)
 def test_a_remedy_begins_with_its_action_or_with_none(check: Check) -> None:
-    assert begins_with(check.remedy) in {None, check.action}
+    first = begins_with(check.remedy)
+    assert first in {None, check.action}, f"change action to {first}, or the first step of the remedy"
 
 
 # What a remedy names for its action, in any of its sentences.
