@@ -223,12 +223,18 @@ def describe_domain(planner: Planner, service: ServiceState, path: str, now: Ins
 
 
 def guidance(planner: Planner, path: str, fault_classes: Sequence[str]) -> Guidance | None:
-    """Return what people do about a degraded domain, by the first of its fault classes; None for nothing."""
-    fault_class = fault_class_named(planner.diagnosis.rule, fault_classes)
+    """Return what people do about a degraded domain, and when nodeguard ends it; None for nothing."""
+    advice = class_guidance(planner, fault_classes)
     decision = planner.domain_marks.decision(path)
-    if fault_class is None or fault_class.guidance is None or decision is None:
-        return fault_class.guidance if fault_class is not None else None
-    return with_end(fault_class.guidance, f"when {decision.clears_when}")
+    if advice is None or decision is None:
+        return advice
+    return with_end(advice, f"when {decision.clears_when}")
+
+
+def class_guidance(planner: Planner, fault_classes: Sequence[str]) -> Guidance | None:
+    """Return what people do about the first of the fault classes of a domain; None for nothing."""
+    fault_class = fault_class_named(planner.diagnosis.rule, fault_classes)
+    return fault_class.guidance if fault_class is not None else None
 
 
 def with_end(advice: Guidance, when: str) -> Guidance:

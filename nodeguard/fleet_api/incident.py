@@ -12,7 +12,7 @@ from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import resource_of
 from nodeguard.fleet.diagnosis.results import CHECK, clearing_time
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet_api.domain import guidance, with_end
+from nodeguard.fleet_api.domain import class_guidance, with_end
 from nodeguard.fleet_api.job_outcomes import job_outcomes, rejected_pods_view
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.reasons import short_reason
@@ -253,7 +253,7 @@ def _shown(planner: Planner, incident: Incident, decision: OperatorDecision, now
 
 def _guidance(planner: Planner, incident: Incident) -> Guidance | None:
     """Return what people do about an open incident of a degraded domain or a suppressed check; None for
-    another incident.
+    another incident. The reason of a domain's incident has when nodeguard ends it.
     """
     if not incident.is_open:
         return None
@@ -263,7 +263,7 @@ def _guidance(planner: Planner, incident: Incident) -> Guidance | None:
         wait = format_duration(max(clearing_time(rule, times), within))
         advice = with_end(_SUPPRESSED_CHECK, f"{wait} later by itself")
         return replace(advice, end=f"{advice.end} nodeguard incidents clear {incident.name} ends it at once.")
-    return guidance(planner, incident.domain, (incident.cause,)) if incident.domain else None
+    return class_guidance(planner, (incident.cause,)) if incident.domain else None
 
 
 def latest_end(

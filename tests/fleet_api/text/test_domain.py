@@ -190,8 +190,7 @@ def test_the_incident_of_a_domain() -> None:
       look first  The switch of the domain: its power, its ports and its log. Then its uplinks.
       nodes       Leave them as they are: they need no repair. Single-node work may run; move or restart
                   gang jobs that lost their links.
-      ends        The ports of the nodes are active again. nodeguard ends it when fewer than 2 of its
-                  nodes show it for 30 min.
+      ends        The ports of the nodes are active again.
 
     FATAL  port-down - port mlx5_0/1 of 6 nodes
       message     the port is down
