@@ -21,12 +21,14 @@ def finding_commands(
     planner: Planner, uid: str, name: str, now: Instant, checks: Mapping[str, Check]
 ) -> Callable[[ReportedFinding], tuple[str, ...]]:
     """Return the function that gives the commands of a finding of a node; none while its check is suppressed
-    there. checks: by id.
+    there, unless the finding has a mark, as a fact may. checks: by id.
     """
     site = _site(planner, uid, name, now)
+    marked = {(cause.check, cause.target) for _, cause in planner.state.marks_in_effect(uid).causes()}
 
     def commands(finding: ReportedFinding) -> tuple[str, ...]:
-        if planner.diagnosis.checks.suppression(finding.check, uid) is not None:
+        is_suppressed = planner.diagnosis.checks.suppression(finding.check, uid) is not None
+        if is_suppressed and (finding.check, finding.target) not in marked:
             return ()
         return recovery_commands(Recovery.of(finding, finding.check, checks), site)
 

@@ -21,6 +21,7 @@ from tests.cli.fleet_output import LEADER, look, page
 from tests.fleet.leaves import ENFORCED, FIRST, fails, wait, well
 from tests.fleet.leaves import fleet as leaves
 from tests.fleet.scene import Fleet, finding
+from tests.fleet.test_restored_suppressions import suppressed_fleet
 from tests.policies import diagnosis_policy
 
 
@@ -306,6 +307,20 @@ def test_a_node_with_a_suppressed_check_shows_its_incident_and_no_repair() -> No
     assert "action" not in look(incident_view(full), 100)
     listed = list_incidents(fleet.planner, LEADER, fleet.now, frozenset({IncidentState.WITHHELD}))
     assert {item.action for item in listed.incidents} == {Action.NONE}
+
+
+def test_a_node_with_a_mark_of_a_suppressed_check_shows_what_to_do() -> None:
+    fleet = suppressed_fleet([0, 9, 17, 26, 34], finding(age=0.0))
+    fleet.report(0, finding(age=0.0, fact=True))
+    fleet.carry_out()
+    view = describe_node(fleet.planner, LEADER, "node-0", fleet.now)
+    [name] = fleet.planner.tracker.recorded.by_uid["uid-0"]
+    incident = describe_incident(fleet.planner, LEADER, name, fleet.now)
+    assert view is not None
+    assert incident is not None
+    assert incident.how
+    assert [found.how for found in view.findings] == [incident.how]
+    assert "kubectl exec" in look(node_view(view), 100)
 
 
 def test_long_names_of_nodes_are_aligned() -> None:
