@@ -88,9 +88,14 @@ def _operator(name: str) -> str:
     return name
 
 
+def default_folders() -> tuple[str, ...]:
+    """Return the folders of site checks in the environment."""
+    return tuple(path for path in os.environ.get(CHECKS_ENVIRONMENT, "").split(":") if path)
+
+
 def add_checks(parser: ArgumentParser) -> None:
     """Add --checks."""
-    default = [path for path in os.environ.get(CHECKS_ENVIRONMENT, "").split(":") if path]
+    default = list(default_folders())
     about = f"add or override checks from this directory (repeatable; default: ${CHECKS_ENVIRONMENT})"
     parser.add_argument(
         "--checks", metavar="DIR", type=directory, action="append", default=default, help=about

@@ -19,6 +19,7 @@ from nodeguard.cli.options import (
     add_output,
     add_root,
     add_runbook_url_base,
+    default_folders,
     directory,
 )
 from nodeguard.cli.scope import exit_code, unrecorded_nvml
@@ -232,13 +233,15 @@ def _print(task: CheckTask, result: CheckResult) -> None:
             from nodeguard.cli.render.verdict import VerdictText, headline, verdict_view  # noqa: PLC0415
             from nodeguard.fleet_api.text.check import meanings  # noqa: PLC0415
 
+            # The command that explains a check has those of the environment, too.
+            named = options.checks[len(default_folders()) :]
             text = VerdictText(
                 conclusion=result.conclusion,
                 verdict=verdict,
                 instant=result.instant,
                 meanings=meanings(task.catalogue),
                 inventory=inventory_text(inventory, verdict.platform),
-                checks_option=" ".join(f"--checks {shlex.quote(f'{folder}')}" for folder in options.checks),
+                checks_option=" ".join(f"--checks {shlex.quote(f'{folder}')}" for folder in named),
                 commands=commands,
                 is_partial=result.is_partial,
                 elsewhere=result.elsewhere,

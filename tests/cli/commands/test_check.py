@@ -303,6 +303,20 @@ def test_the_documented_site_file_is_valid(tmp_path: Path, capsys: pytest.Captur
     assert f"disabledby{tmp_path}/site.yaml" in "".join(printed.split())
 
 
+@pytest.mark.parametrize("variable", [True, False])
+def test_only_folders_of_the_command_line_are_in_the_command_that_explains(
+    variable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "site.yaml").write_text("family: site\ndisable: [memory-low]\n")
+    options = () if variable else ("--checks", str(tmp_path))
+    if variable:
+        monkeypatch.setenv("NODEGUARD_CHECKS", str(tmp_path))
+    main(["check", "--from", LOST, *options])
+    explained = "".join(capsys.readouterr().out.split())
+    assert "nodeguardexplaingpu-lost" in explained
+    assert (f"--checks{tmp_path}" in explained) == (not variable)
+
+
 def test_a_site_check_fires_and_a_disabled_one_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
