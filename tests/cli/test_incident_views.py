@@ -64,13 +64,10 @@ def test_an_incident_in_full(storm: Fleet) -> None:
       since       2023-11-14 22:12:20 UTC, 14 min ago
       changed     2023-11-14 22:26:20 UTC, just now
       component   GPU-1
+      mark        quarantine, set 2023-11-14 22:13:30 UTC, 12 min 50 s ago
+      waiting for gpu-ecc to pass on GPU 0000:3c:00 with fresh data
       ack         by alice
       see         nodeguard describe node node-2, nodeguard explain gpu-ecc
-
-    QUARANTINE  gpu-ecc - GPU 0000:3c:00
-      component   GPU-1
-      since       2023-11-14 22:13:30 UTC, 12 min 50 s ago
-      waiting for gpu-ecc to pass on GPU 0000:3c:00 with fresh data
     """)
 
 

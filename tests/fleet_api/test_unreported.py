@@ -134,11 +134,14 @@ def test_the_text_of_a_marked_node() -> None:
           since       2023-11-14 22:12:20 UTC, 1 min 10 s ago
           changed     2023-11-14 22:13:30 UTC, just now
           component   GPU-1
+          evidence    nvml: gone
+          mark        quarantine, set 2023-11-14 22:13:30 UTC, just now
+          waiting for what only the aggregator knows
           action      reset the GPU
         """)
     )
     assert "\n  see         nodeguard describe incident node-0-gpu-0000-3b-00-" in text
-    assert text.count("QUARANTINE") == 1
+    assert text.count("gpu-lost - GPU") == 1
     assert text.endswith("\n  counts      against the limit of check gpu-lost; set just now")
 
 

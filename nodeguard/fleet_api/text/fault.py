@@ -12,7 +12,7 @@ from nodeguard.fleet.decide.mark_requests import resource_of
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
 from nodeguard.fleet_api.schema.node import FindingView, MarkView, NodeView
 from nodeguard.fleet_api.text.finding import FindingTexts, finding_fields, finding_heading
-from nodeguard.fleet_api.text.phrases import check_name, guidance_text, mark_section, state_text, wait_field
+from nodeguard.fleet_api.text.phrases import check_name, guidance_text, mark_fields, mark_section, state_text
 from nodeguard.fleet_api.text.wording import time_and_age
 from nodeguard.fleet_api.view import Field, Section, Subject, see
 from nodeguard.model.finding import Action, DataStatus
@@ -123,7 +123,7 @@ def _fields(fault: NodeFault) -> Iterator[Field]:
             # A suppressed check, or the start of a job: to empty and repair each node may be wrong.
             yield Field("cause", f"{shared}: see what to do there", about=Subject("incident", shared))
     for mark in marks:
-        yield from _mark_fields(mark, f"{mark.mark} for {mark.check}")
+        yield from mark_fields(mark, f"{mark.mark} for {mark.check}")
     if domain is not None:
         yield from _domain_fields(domain)
     yield see(*(Subject("check", check) for check in dict.fromkeys(item.check for item in fault.findings)))
@@ -164,16 +164,9 @@ def _marks(finding: FindingView, marks: Sequence[MarkView]) -> Iterator[Field]:
         style = "fatal" if finding.state == IncidentState.WITHHELD else "dim"
         yield Field("mark", _mark_state(finding), name_style=style)
     for mark in marks:
-        yield from _mark_fields(
+        yield from mark_fields(
             mark, mark.mark, "advised" if finding.state == IncidentState.ADVISED else "set"
         )
-
-
-def _mark_fields(mark: MarkView, name: str, done: str = "set") -> Iterator[Field]:
-    device = f" of device {mark.device}" if mark.device else ""
-    step = done if mark.written else "not written yet, requested"
-    yield Field("mark", f"{name}{device}, {step} {time_and_age(mark.since, mark.age)}")
-    yield wait_field(mark)
 
 
 def _mark_state(finding: FindingView) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet_api.schema.incident import IncidentView, SymptomView
 from nodeguard.fleet_api.schema.incident_summary import IncidentSummary
+from nodeguard.fleet_api.schema.node import MarkView
 from nodeguard.fleet_api.text.job import job_fields, rejected_pods_fields
 from nodeguard.fleet_api.text.phrases import (
     check_name,
     guidance_section,
+    mark_fields,
     mark_section,
     shared_subject_state,
     state_text,
@@ -37,27 +39,43 @@ _EFFECTS = {
 
 
 def incident_view(incident: IncidentView, *, is_part: bool = False) -> View:
-    """Return the view: what it is, what to do, its marks, and its symptoms with their evidence. is_part:
-    whether it is part of the view of its node.
+    """Return the view: what it is, with its own evidence and mark, and what to do; then its other marks, and
+    its other symptoms with their evidence. is_part: whether it is part of the view of its node.
     """
     health = incident.health.value
     subjects = [Subject("incident", incident.name)] if is_part else _subjects(incident)
-    facts = (*_facts(incident), *([see(*subjects)] if subjects else ()))
+    own_marks = [mark for mark in incident.marks if _is_own(incident, mark)]
+    own_symptoms = [symptom for symptom in incident.symptoms if _is_own_symptom(incident, symptom)]
+    facts = (*_facts(incident, own_symptoms, own_marks), *([see(*subjects)] if subjects else ()))
     sections = [Section(badge_heading(health, health, _title(incident)), facts)]
     if incident.guidance is not None:
         sections.append(guidance_section(incident.guidance))
-    sections += map(mark_section, incident.marks)
-    sections += _symptoms(incident)
+    sections += (mark_section(mark) for mark in incident.marks if mark not in own_marks)
+    sections += _symptoms(incident, [symptom for symptom in incident.symptoms if symptom not in own_symptoms])
     if incident.symptoms_omitted:
         more = "more symptoms" if incident.node else "more nodes with a symptom"
         sections.append(Section(None, (Note(f"and {incident.symptoms_omitted} {more}"),)))
     return View(tuple(sections))
 
 
-def _symptoms(incident: IncidentView) -> Iterator[Section]:
+def _is_own(incident: IncidentView, part: MarkView | SymptomView) -> bool:
+    """Return whether a mark or a symptom is for the cause of an incident, on the same part of its node."""
+    return bool(incident.node) and (part.check, part.target) == (incident.cause, incident.resource)
+
+
+def _is_own_symptom(incident: IncidentView, symptom: SymptomView) -> bool:
+    """Return whether a symptom adds only evidence to its incident."""
+    return (
+        _is_own(incident, symptom)
+        and symptom.health == incident.health
+        and symptom.message in {"", incident.message}
+    )
+
+
+def _symptoms(incident: IncidentView, symptoms: Sequence[SymptomView]) -> Iterator[Section]:
     """Yield a section for each symptom, and one for what several nodes show alike, with their names."""
     alike: dict[SymptomView, list[str]] = {}
-    for symptom in incident.symptoms:
+    for symptom in symptoms:
         node, target = _symptom_location(symptom.target)
         alike.setdefault(replace(symptom, target=target), []).append(node)
     for symptom, nodes in alike.items():
@@ -124,7 +142,10 @@ def _symptom_location(target: str) -> tuple[str, str]:
     return (node, target_text(rest)) if comma else ("", target_text(target))
 
 
-def _facts(incident: IncidentView) -> Iterator[Field]:
+def _facts(
+    incident: IncidentView, symptoms: Sequence[SymptomView], marks: Sequence[MarkView]
+) -> Iterator[Field]:
+    """Yield what the incident is, and what to do. symptoms, marks: its own."""
     if incident.message:
         yield Field("message", incident.message)
     yield from _state_facts(incident)
@@ -133,6 +154,11 @@ def _facts(incident: IncidentView) -> Iterator[Field]:
     yield from rejected_pods_fields(incident.rejected_pods)
     if incident.component:
         yield Field("component" if incident.node else "only with", incident.component)
+    for symptom in symptoms:
+        yield from _symptom_fields(symptom, incident.message)
+    done = "advised" if incident.state == IncidentState.ADVISED else "set"
+    for mark in marks:
+        yield from mark_fields(mark, mark.mark, done)
     acts = incident.action != Action.NONE and incident.state != IncidentState.RESOLVED
     if acts and (incident.guidance is None or incident.domain):
         yield Field("action", incident.remedy or incident.action.phrase)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from nodeguard.fleet.diagnosis.results import CHECK, JOB
 from nodeguard.fleet.state.node_placement import POOL
@@ -280,6 +280,16 @@ def mark_section(mark: MarkView) -> Section:
     fields.append(wait_field(mark))
     heading = badge_heading(mark.mark, kind.style, f"{check} - {target}{device}")
     return Section(heading, tuple(fields))
+
+
+def mark_fields(mark: MarkView, name: str, done: str = "set") -> Iterator[Field]:
+    """Yield a mark and the condition of its release, in the card of its fault. name: of the mark, as text.
+    done: how it came to be, once it is written.
+    """
+    device = f" of device {mark.device}" if mark.device else ""
+    step = done if mark.written else "not written yet, requested"
+    yield Field("mark", f"{name}{device}, {step} {time_and_age(mark.since, mark.age)}")
+    yield wait_field(mark)
 
 
 def wait_field(mark: MarkView) -> Field:
