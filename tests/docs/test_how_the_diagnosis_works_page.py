@@ -156,7 +156,7 @@ def test_the_page_has_the_constants_of_the_policy() -> None:
         f"a clear domain | {likelihood.CLEARLY_LIKELIER:g} times",
         f"one cause of the fleet | {suspected_checks._CLEARLY_LIKELIER:g} times",
         f"several domains at once | {suspected_checks._MANY}",
-        f"largest domain | {shared_versions.MAX_FLEET_SHARE:.0%} of the fleet",
+        f"largest domain | {shared_versions.MAX_FLEET_SHARE:.0%} of the nodes with a location",
         f"parts that fail in turn | {format_duration(candidates._PAUSE)}, {candidates._IN_TURN_CHANCE:.0%}",
         f"probability that a domain fails | {likelihood.DOMAIN_FAILS:g}",
         f"probability of a wrong label | {likelihood.WRONG_LABEL:.0%}",

@@ -57,6 +57,10 @@ class DegradedDomains:
             if name in self._votes.votes_by_class:
                 self._votes.votes_by_class[name].end(domain, at)
 
+    def withdraw(self, domain: str) -> DegradedDomain:
+        """Remove a degraded domain of which a false alarm explains the votes, and return it."""
+        return self.degraded.pop(domain)
+
     def use_present_classes(self) -> None:
         """Follow another rule: degrade the domains for fault classes that it has."""
         for domain, degraded in self.degraded.items():

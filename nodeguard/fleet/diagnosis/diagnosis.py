@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from math import inf
 
 from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
+from nodeguard.fleet.diagnosis.doubtful_domains import doubtful_domains
 from nodeguard.fleet.diagnosis.job_starts import JobStarts
 from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
 from nodeguard.fleet.diagnosis.results import (
@@ -157,7 +158,7 @@ class Diagnosis:
         is_full = now >= self._evaluated_all + _SOON
         suppressed = {check for check, item in self.suppressed_checks.items() if not item.recovered}
         candidates = self._candidates.choose(suppressed, now, only_new=not is_full)
-        self.checks.update_suspected(candidates, self._explained, now)
+        self.checks.update_suspected(candidates, self.degraded_domains.values(), self._explained, now)
         self.voting.has_changed = False
         self.voting.new_onsets.clear()
         self._diagnose(candidates, suppressed, now)
@@ -177,12 +178,13 @@ class Diagnosis:
         return self.domains.explained(fault_class).union(self.jobs.explained(fault_class))
 
     def _diagnose(self, candidates: Collection[Candidate], suppressed: Set[str], now: float) -> None:
-        """Suppress the checks that have been suspected for long enough, then begin the diagnosis of settled
-        candidates: as a degraded domain, or as checks that are suppressed on a version. suppressed: checks
-        that were so before.
+        """Suppress the checks that have been suspected for long enough, in place of the degraded domains that
+        they explain. Then begin the diagnosis of settled candidates: as a degraded domain, or as checks that
+        are suppressed on a version. suppressed: checks that were so before.
         """
         doubted = set(self.checks.suspected)
         self.checks.suppress_settled(now)
+        self._withdraw_doubtful()
         for candidate in list(self._candidates.settled_candidates(candidates, now)):
             checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))
             # While a check is suspected, no domain becomes degraded for it. Once it is suppressed, its votes
@@ -193,6 +195,15 @@ class Diagnosis:
             if self._is_of_suppressed(candidate, suppressed) and are_everywhere(own, self.members):
                 continue
             doubted |= self._begin(candidate, checks, now)
+
+    def _withdraw_doubtful(self) -> None:
+        """Remove the degraded domains that a false alarm explains, which was found later."""
+        for check, suppressed in self.suppressed_checks.items():
+            if suppressed.recovered or suppressed.confirmed:
+                continue
+            earlier = [item for item in self.degraded_domains.values() if item.since < suppressed.since]
+            for candidate in doubtful_domains(check, earlier, self.voting):
+                self._candidates.forget(self.domains.withdraw(candidate.domain))
 
     def _begin(self, candidate: Candidate, checks: Iterable[str], now: float) -> set[str]:
         """Begin the diagnosis of a candidate with votes for some checks. Returns those that it suppresses."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from itertools import islice
 from math import ceil, inf
 
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
+from nodeguard.fleet.diagnosis.doubtful_domains import doubtful_domains
 from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
 from nodeguard.fleet.diagnosis.results import (
     ALL_REPORTED,
     NO_AGENT,
     Candidate,
+    DegradedDomain,
     Recurrence,
     SuppressedCheck,
     clearing_time,
@@ -118,9 +120,15 @@ class SuppressedChecks:
         return True
 
     def update_suspected(
-        self, candidates: Collection[Candidate], explained: Callable[[str], Set[str]], now: float
+        self,
+        candidates: Sequence[Candidate],
+        degraded: Collection[DegradedDomain],
+        explained: Callable[[str], Set[str]],
+        now: float,
     ) -> None:
-        """Update the suspected checks. explained: returns the nodes on which a fault class has a cause."""
+        """Update the suspected checks. degraded: all such domains; explained: returns the nodes on which a
+        fault class has a cause.
+        """
         votes, rule = self._votes, self._votes.rule
         self._explained = {name: explained(name) for name in votes.votes_by_class}
         before, self.suspected = self.suspected, {}
@@ -128,7 +136,11 @@ class SuppressedChecks:
             scope = self._scope(self.suppressed[check]) if check in self.suppressed else frozenset[str]()
             if scope is None or len(firings.latest) < rule.suppression.min_nodes_after_receipt:
                 continue
-            unexplained = unexplained_firings(check, votes, candidates, self._caused(check) | scope, now)
+            # A false alarm competes with a doubtful domain again.
+            doubtful = doubtful_domains(check, degraded, votes)
+            of_doubtful = (votes.members.nodes(candidate.domain) for candidate in doubtful)
+            excluded = self._caused(check).difference(*of_doubtful) | scope
+            unexplained = unexplained_firings(check, votes, [*candidates, *doubtful], excluded, now)
             if unexplained is None or not self.may_be_false(check, unexplained.nodes, now):
                 continue
             onsets = {uid: firings.latest[uid] for uid in unexplained.nodes}

@@ -28,7 +28,7 @@ _OF_ONE, _TIMES_ITS_PART = 2, 2.0
 _TIMES_USUAL = 2.0
 
 # So many affected domains at once, of different parents, may be more than shared hardware that fails; so may
-# domains with more than MAX_FLEET_SHARE of the fleet, such as both pods of two.
+# domains with more than MAX_FLEET_SHARE of the nodes with a location, such as both pods of two.
 _MANY = 3
 
 # Domains that fail at the same time besides the candidates: more are found when they have become significant.
@@ -116,7 +116,7 @@ class _Firing:
     ) -> None:
         self._members, self._topologies, self._excluded = members, topologies, excluded
         self._nodes, self._limit, self._shown = unexplained.nodes | voters, unexplained.limit, shown
-        self._size = len(members)
+        self._size, self._most = len(members), _largest_affected(members)
         # Usual numbers have three decimals: a chance of zero has no logarithm.
         self._chance = min(0.5, max(unexplained.usual, 0.001) / len(members))
         self._by_chance = _TIMES_USUAL * unexplained.usual
@@ -160,7 +160,7 @@ class _Firing:
             of_domains += shared_fault_evidence(firing, len(rest), 1.0)
             inside += firing
             covered |= rest
-        if len(covered) > MAX_FLEET_SHARE * self._size:
+        if len(covered) > self._most:
             return -inf, -inf
         outside, size = self._nodes - covered, self._size - len(covered)
         if may_be_slow and len(outside) <= self._by_chance:
@@ -188,4 +188,12 @@ def are_everywhere(candidates: Collection[Candidate], members: DomainMembers) ->
         for candidate in candidates
         if members.topology_of(candidate.domain) in LOCATION_TOPOLOGIES
     )
-    return len(set[str]().union(*locations)) > MAX_FLEET_SHARE * len(members)
+    return len(set[str]().union(*locations)) > _largest_affected(members)
+
+
+def _largest_affected(members: DomainMembers) -> float:
+    """Return the maximum number of nodes of domains that fail at once: of those with a location, by the
+    topology that most nodes have.
+    """
+    located = (sum(map(members.size, members.children(topology))) for topology in LOCATION_TOPOLOGIES)
+    return MAX_FLEET_SHARE * max(located)

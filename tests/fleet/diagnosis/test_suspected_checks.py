@@ -67,6 +67,13 @@ def test_a_false_alarm_may_have_half_of_a_small_leaf() -> None:
     assert not suspected(leaves, nodes(("p2/l1", 3), ("p1/l3", 1)), "p2/l1")
 
 
+def test_domains_with_nearly_all_nodes_that_have_a_location_explain_no_false_alarm() -> None:
+    leaves = {"p0/l0": 81, "p1/l0": 7, "": 25}
+    firing = nodes(("p0/l0", 56), ("p1/l0", 4), ("", 16))
+    assert suspected(leaves, firing, "p0/l0", "p1/l0")
+    assert not suspected({**leaves, "p2/l0": 25}, firing, "p0/l0", "p1/l0")
+
+
 def test_few_nodes_with_a_new_catalogue_may_be_in_one_pod_but_not_in_one_leaf() -> None:
     leaves = leaves_of(2, 4, 32)
     in_one_pod = [f"p0/l{leaf}/0" for leaf in range(3)]
