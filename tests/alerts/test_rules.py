@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,26 @@ def test_promtool_accepts_the_scrape_jobs_of_the_page(promtool: Promtool, tmp_pa
     settings.write_text(yaml.safe_dump(blocks[1]))
     result = promtool("check", "config", str(settings))
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        (("alertname=NodeguardWatchdog", "severity=none"), "watchdog"),
+        (("alertname=NodeguardIncident", "severity=info"), "none"),
+        (("alertname=NodeguardIncident", "severity=warning"), "oncall"),
+        (("alertname=NodeguardFrozen", "severity=critical"), "oncall"),
+    ],
+)
+def test_the_route_of_the_page_calls_the_engineer_only_for_faults(
+    labels: tuple[str, ...], receiver: str, tmp_path: Path
+) -> None:
+    [block] = (block for block in yaml_blocks("docs/install/prometheus.md") if "receivers" in block)
+    settings = tmp_path / "alertmanager.yml"
+    settings.write_text(yaml.safe_dump(block))
+    command = ["amtool", "config", "routes", "test", f"--config.file={settings}", *labels]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == f"{receiver}\n"
 
 
 @COMPONENTS
