@@ -222,8 +222,8 @@ def _notes(text: VerdictText, detail: Detail) -> Iterator[Field]:
 
 
 def _cause_and_remedy(text: VerdictText, errors: Sequence[ApplicationError], remedy: str) -> str:
-    """Return whether the node may have caused the errors of applications, as far as it is known, and what to
-    do. remedy: for the program.
+    """Return whether the node may have caused the errors of applications, and what to do. remedy: for the
+    program.
     """
     verdict = text.verdict
     if is_healthy(verdict) and not text.is_partial:

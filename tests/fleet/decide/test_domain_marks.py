@@ -4,8 +4,6 @@ carry.
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from msgspec.structs import replace
 
@@ -46,19 +44,6 @@ def test_a_domain_mark_is_released_after_recovery() -> None:
     wait(made, 200.0)
     assert made.marked() == []
     assert [incident.state for incident in domains(made)] == [IncidentState.RESOLVED]
-
-
-def test_the_marks_of_a_domain_that_a_false_alarm_replaces_are_released() -> None:
-    made = fleet(160)
-    fails(made, (70, 100, 0, 1, 2))
-    wait(made, 60.0)
-    assert made.taints(LEAF - 1) == ["nodeguard.dev/domain-degraded=fabric"]
-    for number in random.Random(1).sample(range(LEAF, 160), 30):
-        fails(made, [number])
-        wait(made, 30.0)
-    states = {incident.target: incident.state for incident in domains(made)}
-    assert states == {FIRST: IncidentState.RESOLVED, "check/port-down": IncidentState.OPEN}
-    assert made.marked() == []
 
 
 def test_a_domain_mark_supersedes_node_marks_that_return_for_nodes_still_unhealthy() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import GracePeriods
 from nodeguard.wire.report import ReportedEvidence
 from tests.fleet.diagnosis.test_suppressed_checks import (
@@ -20,7 +23,7 @@ from tests.fleet.diagnosis.test_suppressed_checks import (
     scattered,
     suppressed,
 )
-from tests.fleet.leaves import down, well
+from tests.fleet.leaves import FIRST, LEAF, domains, down, fails, fleet, wait, well
 from tests.fleet.scene import Fleet, finding
 from tests.fleet.test_restored_suppressions import restart
 
@@ -175,4 +178,17 @@ def test_a_small_step_of_the_clock_keeps_no_mark_of_a_false_alarm() -> None:
     for number in order[4:40]:
         made.report(number, lost())
     advance(made, 3_600.0, 30.0)
+    assert made.marked() == []
+
+
+def test_the_marks_of_a_domain_that_a_false_alarm_replaces_are_released() -> None:
+    made = fleet(160)
+    fails(made, (70, 100, 0, 1, 2))
+    wait(made, 60.0)
+    assert made.taints(LEAF - 1) == ["nodeguard.dev/domain-degraded=fabric"]
+    for number in random.Random(1).sample(range(LEAF, 160), 30):
+        fails(made, [number])
+        wait(made, 30.0)
+    states = {incident.target: incident.state for incident in domains(made)}
+    assert states == {FIRST: IncidentState.RESOLVED, "check/port-down": IncidentState.OPEN}
     assert made.marked() == []
