@@ -197,7 +197,7 @@ class Diagnosis:
             doubted |= self._begin(candidate, checks, now)
 
     def _withdraw_doubtful(self) -> None:
-        """Remove the degraded domains that a false alarm explains, which was found later."""
+        """Remove the degraded domains that are explained by a false alarm that was found later."""
         for check, suppressed in self.suppressed_checks.items():
             if suppressed.recovered or suppressed.confirmed:
                 continue
